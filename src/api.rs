@@ -35,8 +35,8 @@ pub use status::to_http_error;
 
 use crate::{
     auth::Caller,
-    domain::{Action, BUDGET, Delta, Event, SessionView, Tenant, Verdict, clock::now},
-    engine::{Engine, RecordError, RecordOutcome},
+    domain::{Action, BUDGET, Cost, Delta, Event, SessionView, Tenant, Verdict, clock::now},
+    engine::{Engine, LateInput, RecordError, RecordOutcome},
     pb::{
         self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
         session_service_server::SessionServiceServer,
@@ -144,7 +144,36 @@ impl Api {
         *last_finished_at = finished_at;
         recorded
             .inspect(log_verdict)
+            .inspect(|outcome| self.count_late_input(outcome, event.cost, now))
             .inspect_err(|error| self.server.metrics.count_rejection(error.rejection()))
+    }
+
+    /// Counts what was sent to a terminated session or sub-agent.
+    fn count_late_input(&self, outcome: &RecordOutcome, cost: Cost, now: SystemTime) {
+        let Some(termination) = outcome
+            .verdict
+            .as_deref()
+            .filter(|_| outcome.after_termination)
+        else {
+            return;
+        };
+        let report = self.engine.count_late_input(&LateInput {
+            session: &termination.session,
+            termination,
+            cost,
+            is_told: self.store.may_be_sent(termination.id, now),
+            now,
+        });
+        if let Some(report) = report {
+            tracing::warn!(
+                session = ?report.session,
+                detector = &*report.detector,
+                events = report.wasted.events,
+                cost_usd = report.wasted.usd,
+                tenant = ?report.session.tenant(),
+                "session goes on after its termination"
+            );
+        }
     }
 
     /// Records the event of a unary call. Its ids stay in the message.
@@ -170,6 +199,11 @@ impl Api {
         self.check_event_rate()
             .and_then(|()| self.engine.record_delta(delta, now))
             .inspect(|recorded| recorded.iter().for_each(log_verdict))
+            .inspect(|recorded| {
+                // A text counts once, at its end.
+                let ended = recorded.iter().filter(|_| delta.end_of_turn);
+                ended.for_each(|outcome| self.count_late_input(outcome, Cost::default(), now));
+            })
             .inspect_err(|error| self.server.metrics.count_rejection(error.rejection()))
     }
 

@@ -45,7 +45,7 @@ pub use observation::{
     WordHashes,
 };
 pub use rating::{Feedback, Rating};
-pub use session::{Abstention, SessionStatus, SessionView, Totals};
+pub use session::{Abstention, RestoredSummary, SessionStatus, SessionView, Totals};
 pub use standing::{CallCheck, Standing};
 pub use tenant::{Tenant, TenantKey};
 pub use text_repetition::{RepetitionSettings, TextRepetition};

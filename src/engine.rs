@@ -11,6 +11,7 @@
 mod agent;
 mod breaker;
 mod closed;
+mod disobedience;
 mod draft;
 mod error;
 mod event_ids;
@@ -41,8 +42,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use parking_lot::Mutex;
 
 pub use breaker::BreakerSettings;
+pub use disobedience::LateInput;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use freeze::{SessionFreezer, ThawOutcome};
 pub use issuer::RunMode;
@@ -55,14 +58,15 @@ pub use session::ThawError;
 
 use crate::{
     domain::{
-        AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
-        SessionId, SessionView, ToolCall, Verdict, VerdictSink,
+        AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, RestoredSummary, Role,
+        SessionDetail, SessionId, SessionView, ToolCall, Verdict, VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
     telemetry::{Metrics, WorkPart},
     text::HashKey,
 };
+use disobedience::DisobedienceLog;
 use eviction::MemoryUse;
 use issuer::VerdictIssuer;
 use session::{AppendOutcome, Dependencies};
@@ -86,6 +90,8 @@ struct EngineState {
     /// Bytes of all live sessions, of the tombstones of ended sessions and of the
     /// post-mortems, by the engine's own accounting.
     state_bytes: AtomicUsize,
+    disobedience: DisobedienceLog,
+    restored: Mutex<Option<RestoredSummary>>,
 }
 
 /// The part of the engine that a reload replaces, all at once.
@@ -158,6 +164,8 @@ impl Engine {
                 metrics,
                 live_sessions: AtomicUsize::new(0),
                 state_bytes: AtomicUsize::new(0),
+                disobedience: DisobedienceLog::default(),
+                restored: Mutex::new(None),
             },
             tenants: Tenants::default(),
         }
@@ -279,9 +287,10 @@ impl Engine {
             Slot::Live(session) => {
                 let outcome = session.record_delta(delta, vector, now, &ctx)?;
                 Ok(match outcome {
-                    Some(outcome) if delta.end_of_turn => {
-                        Some(session.add_standing(outcome, &delta.agent))
-                    }
+                    Some(outcome) if delta.end_of_turn => Some(RecordOutcome {
+                        state_lost: session.take_state_lost(),
+                        ..session.add_standing(outcome, &delta.agent)
+                    }),
                     other => other,
                 })
             }
@@ -399,10 +408,6 @@ impl Engine {
         checked.unwrap_or_default()
     }
 
-    pub fn get(&self, id: &SessionId) -> Option<SessionView> {
-        self.sessions.view(id, |id, slot| slot.view(id))
-    }
-
     /// A session with its latest events and an explanation of its detectors.
     pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
         let (view, timeline, generation) = self.sessions.view(id, |id, slot| {
@@ -417,6 +422,8 @@ impl Engine {
         if let Some(post_mortem) = tenant.post_mortems.get(generation) {
             post_mortem.attach_to(&mut detail);
         }
+        let termination = detail.view.termination.as_deref();
+        detail.view.disobeyed = self.state.disobedience.total(id, termination);
         let profile = self
             .config
             .load()

@@ -30,11 +30,13 @@ mod record;
 mod recovery;
 mod removal;
 mod retention;
+mod save_requests;
 mod schema;
 mod sessions;
 mod tenant_share;
 mod transaction;
 mod verify;
+mod waiter_guard;
 mod writer;
 
 #[cfg(test)]
@@ -63,6 +65,7 @@ pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
+pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
@@ -80,7 +83,9 @@ use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
+use save_requests::SaveRequests;
 use sessions::SessionWrites;
+use waiter_guard::WaiterGuard;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -162,6 +167,7 @@ struct Disk {
     retention: Retention,
     requests: Arc<RetentionRequests>,
     sessions: Arc<SessionWrites>,
+    save_requests: SaveRequests,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
     _lock: File,
@@ -222,6 +228,7 @@ impl Store {
             },
             requests: Arc::default(),
             sessions: Arc::default(),
+            save_requests: SaveRequests::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
@@ -377,6 +384,12 @@ impl Store {
         self.publisher.watermarks().settled >= id
     }
 
+    /// Whether a response with this verdict may have been sent: its write has ended, or
+    /// takes too long to wait for.
+    pub fn may_be_sent(&self, id: VerdictId, now: SystemTime) -> bool {
+        self.is_settled(id) || id.time() + self.sync_max <= now
+    }
+
     /// Whether at least one call waits for a commit.
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Relaxed) > 0
@@ -490,22 +503,6 @@ impl Store {
             oldest_unsynced: self.queue.oldest_unsynced_age(),
             write_failing: !matches!(self.health(), StoreHealth::InMemory | StoreHealth::Healthy),
         }
-    }
-}
-
-/// Counts a waiting call until dropped.
-struct WaiterGuard<'a>(&'a AtomicUsize);
-
-impl<'a> WaiterGuard<'a> {
-    fn new(waiters: &'a AtomicUsize) -> Self {
-        waiters.fetch_add(1, Relaxed);
-        Self(waiters)
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    domain::{Verdict, VerdictId},
+    domain::VerdictId,
     engine::RecordOutcome,
     pb::{self, detection_service_server::DetectionService},
     server::{
@@ -344,13 +344,11 @@ impl Api {
                 let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
                 pushes.track_response(&parsed.session, is_tracked, verdict);
                 let recorded = recorded?;
-                let action = recorded
-                    .verdict
-                    .as_deref()
-                    .and_then(Verdict::effective_action);
+                let action = recorded.action();
                 let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
                 let response = pb::StreamDeltasResponse {
                     standing: recorded.standing.as_ref().map(present::standing_to_pb),
+                    state_lost: recorded.state_lost,
                     action: present::action_to_pb(action).into(),
                     verdict,
                     ..present::build_delta_response(delta.session_id, parsed)

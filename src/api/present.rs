@@ -135,13 +135,7 @@ pub(super) fn build_event_result(
         event_id,
         event_index: recorded.index.unwrap_or(-1),
         duplicate: recorded.duplicate,
-        action: action_to_pb(
-            recorded
-                .verdict
-                .as_deref()
-                .and_then(Verdict::effective_action),
-        )
-        .into(),
+        action: action_to_pb(recorded.action()).into(),
         verdict,
         error: None,
         standing: recorded.standing.as_ref().map(standing_to_pb),

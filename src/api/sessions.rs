@@ -42,6 +42,8 @@ impl SessionService for Api {
             .engine
             .open_session(&id, &profile, labels, now())
             .inspect_err(|error| self.count_open_error(error))?;
+        // A crash must not change the session's profile.
+        self.store.wait_until_saved(&id).await;
         let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::OpenSessionResponse { session }))
     }

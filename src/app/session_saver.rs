@@ -16,7 +16,7 @@ use crate::{
     domain::{FrozenSession, SessionId, clock},
     engine::{Engine, RunMode, ThawError, ThawOutcome},
     secret::{Sealer, Secret},
-    store::{self, Store},
+    store::{self, SaveRequest, Store},
 };
 
 /// How often changed heads are saved. A kill loses the counts of as long at least.
@@ -103,14 +103,48 @@ impl SessionSaver {
                 self.store.remove_session(frozen.id);
             }
         });
+        let is_unreadable = loaded.is_err();
         if let Err(error) = loaded {
             tracing::error!(%error, "cannot read the sessions of the previous run");
         }
+        let lost = restored.profiles + restored.no_room + usize::from(is_unreadable);
+        self.engine
+            .set_restored_sessions(restored.whole, restored.heads, lost);
         restored.log();
     }
 
     /// Saves the heads of changed sessions until the service drains.
     pub async fn save_while_running(self, draining: CancellationToken) -> Result<(), RunError> {
+        let requested = self.clone().save_requested(draining.clone());
+        tokio::try_join!(self.save_periodically(draining), requested).map(drop)
+    }
+
+    /// Saves the heads for which a caller waits, all that have come together.
+    async fn save_requested(self, draining: CancellationToken) -> Result<(), RunError> {
+        let next = || draining.run_until_cancelled(self.store.next_save_requests());
+        while let Some(requests) = next().await {
+            let saver = self.clone();
+            task::spawn_blocking(move || saver.save_heads(requests)).await?;
+        }
+        Ok(())
+    }
+
+    fn save_heads(&self, requests: Vec<SaveRequest>) {
+        let freezer = self.engine.freezer();
+        let heads = requests.iter().filter_map(|request| {
+            freezer.mark_changed(&request.session);
+            freezer.freeze_changed_head(&request.session)
+        });
+        // A failure is noticed by the periodic save, which tries again.
+        let _ = self.save(heads.collect());
+        for request in &requests {
+            // A periodic save may write an older head after this one.
+            freezer.mark_changed(&request.session);
+        }
+    }
+
+    /// Saves the heads of changed sessions from time to time.
+    async fn save_periodically(self, draining: CancellationToken) -> Result<(), RunError> {
         let mut ticks = time::interval(SAVE_INTERVAL);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut is_failing = false;

@@ -2,7 +2,7 @@
 //! the machine's RAM and the limits of its control groups.
 //!
 //! The values of `default.toml` are upper bounds. On a machine with less memory than
-//! they need, each is a share of what there is. They are a layer between
+//! they need, each is a share of what is left after [`UNBUDGETED_BYTES`]. They are a layer between
 //! `default.toml` and the user's file, so a value that is set explicitly is taken as
 //! it is. `docs/limits.md` has the table.
 
@@ -17,9 +17,11 @@ use crate::server::{
     reserve::{RESERVE_CONNECTIONS_MAX, RESERVE_STREAMS_MAX},
 };
 
+const MIB: u64 = 1024 * 1024;
+
 /// The least memory that shares are computed from. With less the service starts with
 /// these budgets, and the kernel may end it.
-const MEMORY_BYTES_MIN: u64 = 64 * 1024 * 1024;
+const MEMORY_BYTES_MIN: u64 = 64 * MIB;
 
 /// A connection with its part of the calls' windows. An idle one takes 21 KiB, with TLS
 /// 29 KiB. Windows are few: a call that is not one of `limits.calls_max`, and a stream
@@ -61,9 +63,13 @@ const MEMORY_SHARES: &[MemoryShare] = &[
     },
 ];
 
-/// Memory that no limit covers: the program itself, its threads, and 64 MiB of
-/// verdicts that wait for the disk.
-pub const UNBUDGETED_BYTES: u64 = 128 * 1024 * 1024;
+/// Memory that does not depend on the machine, at its most:
+/// - 48 MiB: the program, its threads and the caches of the database;
+/// - 64 MiB: verdicts that wait for the disk (`store::queue`);
+/// - 48 MiB: the latest 4,096 verdicts, of 12 KiB at most (`store::publisher`);
+/// - 60 MiB: the sessions that all streams carry (`api::terminations`);
+/// - 16 MiB: `limits.post_mortem_bytes_max`.
+pub const UNBUDGETED_BYTES: u64 = (48 + 64 + 48 + 60 + 16) * MIB;
 
 const fn bytes(key: &'static str, divisor: u64, max: u64) -> MemoryShare {
     MemoryShare {
@@ -76,7 +82,8 @@ const fn bytes(key: &'static str, divisor: u64, max: u64) -> MemoryShare {
 
 impl MemoryShare {
     fn value(&self, memory_bytes: u64) -> u64 {
-        let share = memory_bytes.max(MEMORY_BYTES_MIN) / self.divisor;
+        let shared = memory_bytes.saturating_sub(RESERVE_BYTES + UNBUDGETED_BYTES);
+        let share = shared.max(MEMORY_BYTES_MIN) / self.divisor;
         (share / self.unit_bytes).clamp(1, self.max)
     }
 }
@@ -172,8 +179,6 @@ fn group_limit_bytes(root: &Path, line: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const MIB: u64 = 1024 * 1024;
-
     fn machine(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -232,7 +237,7 @@ mod tests {
             );
         }
         let large = MemoryBudget {
-            memory_bytes: 16_384 * MIB,
+            memory_bytes: 17_408 * MIB,
         };
         let layers = crate::config::Layers::load(crate::config::DEFAULTS, &[], None, []).unwrap();
         let defaults: toml::Table = layers.section("limits").unwrap();

@@ -15,7 +15,7 @@ use super::{
     http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
-    domain::{Action, Tenant, VerdictId, VerdictRecord, clock},
+    domain::{Action, Effect, Tenant, VerdictId, VerdictRecord, clock},
     server::{blocking, status},
     store::{ReadError, Store, VerdictFilter},
 };
@@ -125,6 +125,10 @@ fn minute_of(time: SystemTime) -> u64 {
 }
 
 fn count_verdict(minutes: &mut BTreeMap<u64, BTreeMap<VerdictKind, u32>>, record: &VerdictRecord) {
+    // It repeats a termination that was counted.
+    if record.effect == Effect::Disobeyed {
+        return;
+    }
     let verdict = &record.verdict;
     let kind = VerdictKind {
         tenant: verdict.session.tenant(),

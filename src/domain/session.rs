@@ -112,6 +112,21 @@ impl SessionView {
     }
 }
 
+/// What a start of the service has restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredSummary {
+    pub started_at: SystemTime,
+    /// The sessions are known since then: since the database was created, or if some were
+    /// lost, since the start.
+    pub data_since: SystemTime,
+    /// Sessions with all of their state.
+    pub whole: usize,
+    /// Sessions with their counts and reported loops, but not what the detectors saw.
+    pub partial: usize,
+    /// Sessions of which at most profile and labels are known.
+    pub lost: usize,
+}
+
 /// A detector that skipped events because a field was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abstention {

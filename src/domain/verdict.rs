@@ -180,8 +180,8 @@ pub struct RecoveredState {
     pub agents: Vec<(SessionId, AgentId, EncodedRecord)>,
     /// Snoozed sessions, and until when.
     pub snoozes: Vec<(SessionId, SystemTime)>,
-    /// What was sent after terminations that are in force.
-    pub disobeyed: Vec<(SessionId, AgentId, Waste)>,
+    /// What was sent after terminations that are in force, with their ids.
+    pub disobeyed: Vec<(SessionId, AgentId, VerdictId, Waste)>,
     /// There are no data from before this time. `None`: nothing was restored.
     pub data_since: Option<SystemTime>,
     /// The last issued verdict.

@@ -57,6 +57,8 @@ impl Engine {
             let tenant = self.tenants.get_or_insert(id);
             *slot = self.close(&tenant, Some(&slot), view.clone(), now);
         }
+        let termination = view.termination.as_deref();
+        view.disobeyed = self.state.disobedience.total(id, termination);
         Some(view)
     }
 
@@ -131,6 +133,7 @@ impl Engine {
     /// included; its profile and labels stay. A closed session becomes live again
     /// if there is room; if not, it begins with its next event like any other.
     pub fn apply_reset(&self, id: &SessionId, reset_verdict: &Verdict, now: SystemTime) {
+        self.state.disobedience.remove_up_to(id, reset_verdict.id);
         let tenant = self.tenants.get_or_insert(id);
         let stored = tenant.carry_overs.take(id).after_reset(reset_verdict.id);
         let was_closed = self.sessions.get(id).is_some_and(|slot| slot.is_closed());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::{Standing, Verdict};
+use crate::domain::{Action, Standing, Verdict};
 
 /// The answer to an event.
 #[derive(Clone, Debug)]
@@ -16,11 +16,18 @@ pub struct RecordOutcome {
     pub is_new_verdict: bool,
     /// The action in force for the agent after the event.
     pub standing: Option<Standing>,
-    /// The session is known, but its state was lost at a restart. Set once.
+    /// The input was sent to a terminated session or agent.
+    pub after_termination: bool,
+    /// The session is known, but its state was lost at a restart.
     pub state_lost: bool,
 }
 
 impl RecordOutcome {
+    /// What the broker must do.
+    pub fn action(&self) -> Option<Action> {
+        self.verdict.as_deref().and_then(Verdict::effective_action)
+    }
+
     /// The event was counted.
     pub(super) fn new_event(index: i32, new_verdict: Option<Arc<Verdict>>) -> Self {
         Self {
@@ -37,6 +44,7 @@ impl RecordOutcome {
             is_new_verdict: new_verdict.is_some(),
             verdict: new_verdict,
             standing: None,
+            after_termination: false,
             state_lost: false,
         }
     }
@@ -55,8 +63,17 @@ impl RecordOutcome {
     pub(super) fn terminated(verdict: Option<Arc<Verdict>>) -> Self {
         Self {
             is_new_verdict: false,
+            after_termination: true,
             standing: verdict.as_deref().and_then(Standing::of_termination),
             ..Self::not_counted(verdict)
+        }
+    }
+
+    /// The event was recorded before the termination.
+    pub(super) fn sent_again(self) -> Self {
+        Self {
+            after_termination: false,
+            ..self
         }
     }
 

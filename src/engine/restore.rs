@@ -8,7 +8,7 @@ use super::{
     closed::{CarryOver, Tombstone},
     eviction::DeadlineKey,
 };
-use crate::domain::{EncodedRecord, RecoveredState, SessionId, Tenant};
+use crate::domain::{EncodedRecord, RecoveredState, RestoredSummary, SessionId, Tenant};
 
 pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTime) {
     let RecoveredState {
@@ -16,10 +16,17 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
         agents,
         snoozes,
         last_verdict,
-        disobeyed: _,
-        data_since: _,
+        disobeyed,
+        data_since,
     } = recovered;
     engine.state.issuer.continue_after(last_verdict);
+    *engine.state.restored.lock() = Some(RestoredSummary {
+        started_at: now,
+        data_since: data_since.unwrap_or(now),
+        whole: 0,
+        partial: 0,
+        lost: 0,
+    });
     enqueue_tombstones(engine, restore_tombstones(engine, sessions, now));
     for (id, _, encoded) in agents {
         let verdict = encoded.decode().map(|record| record.verdict);
@@ -28,6 +35,10 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
             let terminations = &mut carry_over.agent_terminations;
             terminations.extend(verdict.filter(|_| is_retained));
         });
+    }
+    for (id, agent, termination, waste) in disobeyed {
+        let log = &engine.state.disobedience;
+        log.restore(&id, agent, termination, waste);
     }
     for (id, until) in snoozes.into_iter().filter(|(_, until)| *until > now) {
         update_carry_over(engine, &id, |carry_over| {

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 pub(super) use deltas::AppendOutcome;
+use deltas::draft_key;
 pub(super) use frozen::Dependencies;
 pub use frozen::ThawError;
 use verdict_history::VerdictHistory;
@@ -24,11 +25,13 @@ use super::{
     slot::slot_bytes,
 };
 use crate::{
+    detect::CallText,
     domain::{
-        Abstention, Cost, DetectorId, Labels, LazyBox, SessionId, SessionStatus, SessionView,
-        TimelineEntry, Totals, Verdict, VerdictId, labels_bytes,
+        Abstention, Channel, Cost, Delta, DetectorId, Labels, LazyBox, SessionId, SessionStatus,
+        SessionView, Sig, TimelineEntry, Totals, Verdict, VerdictId, labels_bytes, sanitize,
     },
-    facts::ProgressCounter,
+    facts::{FactExtractor, ProgressCounter},
+    text::{HashKey, call_key::call_key},
 };
 
 /// The whole state of a live session.
@@ -57,10 +60,14 @@ pub(super) struct Session {
     accounted_bytes: usize,
     /// Its head has changed since it was last saved.
     is_changed: bool,
-    /// It was known before a restart, but its state could not be restored, and no answer
-    /// has said so yet.
-    state_lost: bool,
+    /// It was known before a restart, but its state could not be restored, and so many
+    /// answers still say so.
+    state_lost_answers: u8,
 }
+
+/// How many answers say that the state was lost, unless the session is opened or begins a
+/// new run before.
+const STATE_LOST_ANSWERS: u8 = 32;
 
 /// The number of verdicts in a view.
 const VIEW_VERDICTS_MAX: usize = 8;
@@ -91,7 +98,7 @@ impl Session {
             verdict_history: LazyBox::default(),
             accounted_bytes: 0,
             is_changed: true,
-            state_lost: false,
+            state_lost_answers: 0,
         }
     }
 
@@ -130,6 +137,7 @@ impl Session {
         if self.profile.name != profile.name {
             self.clear_drafts();
         }
+        self.state_lost_answers = 0;
         self.profile = profile;
         self.labels_bytes = new_bytes;
         self.labels = labels;
@@ -202,9 +210,12 @@ impl Session {
         self.is_changed = is_changed;
     }
 
-    /// Whether the state was lost at a restart; true once.
+    /// Whether the state was lost at a restart. The first answers say so, because a broker
+    /// may miss one.
     pub fn take_state_lost(&mut self) -> bool {
-        std::mem::take(&mut self.state_lost)
+        let is_lost = self.state_lost_answers > 0;
+        self.state_lost_answers = self.state_lost_answers.saturating_sub(1);
+        is_lost
     }
 
     /// Applies the carry-over of an earlier session of the same id.
@@ -386,7 +397,30 @@ impl Session {
             termination: history.termination.clone(),
             snoozed_until: history.snoozed_until,
             standing: self.strongest_standing(),
+            // Counted apart from the session.
             disobeyed: crate::domain::Waste::default(),
+        }
+    }
+
+    /// The beginning of the text that this delta ends.
+    pub fn draft_text(&self, delta: &Delta, key: &HashKey) -> String {
+        let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
+        let beginning = agent.map_or("", |agent| agent.drafts.prefix(draft_key(delta, key)));
+        let chunk = match delta.channel {
+            Channel::Visible => sanitize::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
+            Channel::Reasoning => "",
+        };
+        format!("{beginning}{chunk}")
+    }
+
+    /// Learns the key of a call whose loop was restored without it: keys are agents' text
+    /// and not saved with a head.
+    fn learn_call_key(&mut self, position: usize, call: Option<Sig>, text: &CallText<'_>) {
+        if let Some(call) = call
+            && let Some(agent) = self.agents.get_mut(position)
+            && let Some(standing) = agent.standing.get_mut()
+        {
+            standing.learn_call_key(call, || call_key(text.tool, text.args));
         }
     }
 

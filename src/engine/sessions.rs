@@ -19,15 +19,16 @@ use dashmap::{DashMap, Entry};
 use uuid::Uuid;
 
 use super::{
-    Engine, EngineState, RecordError,
+    Engine, EngineState, LateInput, RecordError,
     closed::{CarryOver, Tombstone},
+    disobedience,
     eviction::{DeadlineKey, MemoryUse},
     session::Session,
     slot::Slot,
     tenant::TenantState,
 };
 use crate::{
-    domain::{Labels, SessionId, SessionStatus, SessionView, Verdict, VerdictId},
+    domain::{Labels, RestoredSummary, SessionId, SessionStatus, SessionView, Verdict, VerdictId},
     telemetry::PanicSite,
 };
 
@@ -106,6 +107,38 @@ impl Engine {
         let metrics = &self.state.metrics;
         metrics.adjust_session_counts(None, Some(SessionStatus::Active));
         Slot::Live(Box::new(session))
+    }
+
+    pub fn get(&self, id: &SessionId) -> Option<SessionView> {
+        let view = self.sessions.view(id, |id, slot| slot.view(id))?;
+        Some(SessionView {
+            disobeyed: self
+                .state
+                .disobedience
+                .total(id, view.termination.as_deref()),
+            ..view
+        })
+    }
+
+    /// Counts an input after a termination. Returns a report if it is due; it asks for
+    /// nothing that the termination did not ask for.
+    pub fn count_late_input(&self, input: &LateInput<'_>) -> Option<Arc<Verdict>> {
+        disobedience::count_late_input(self, input)
+    }
+
+    /// What the start has restored. `None`: nothing was to be restored.
+    pub fn restored_summary(&self) -> Option<RestoredSummary> {
+        *self.state.restored.lock()
+    }
+
+    /// Notes how many live sessions the start has restored.
+    pub fn set_restored_sessions(&self, whole: usize, partial: usize, lost: usize) {
+        if let Some(summary) = &mut *self.state.restored.lock() {
+            (summary.whole, summary.partial, summary.lost) = (whole, partial, lost);
+            if lost > 0 {
+                summary.data_since = summary.started_at;
+            }
+        }
     }
 
     /// A verdict with its text, if its session still has it.

@@ -134,7 +134,8 @@ impl StandingLoops {
         })
     }
 
-    /// Whether this call is refused, or needs a person's consent.
+    /// The action that holds for this call, from ASK up. A caller that cannot perform it
+    /// refuses the call.
     pub fn check(&self, call: Sig, progress: u32, policy: &AgentPolicy) -> Option<StandingCall> {
         let loops = self.loops.iter();
         let of_call =
@@ -142,13 +143,24 @@ impl StandingLoops {
         let checked = of_call.filter_map(|known| {
             let action = match known.action {
                 _ if known.is_blocked => Action::Block,
-                Action::Ask => Action::Ask,
+                action if action >= Action::Ask => action,
                 _ => return None,
             };
             let verdict = known.verdict.clone();
             Some(StandingCall { action, verdict })
         });
         checked.max_by_key(|checked| checked.action)
+    }
+
+    /// Adds the key of a call whose loop was restored without it.
+    pub fn learn_call_key(&mut self, call: Sig, key: impl Fn() -> Option<CallKey>) {
+        for known in &mut self.loops {
+            if known.call_keys.len() < known.calls.len() && known.calls.contains(&call) {
+                known
+                    .call_keys
+                    .extend(key().filter(|key| !known.call_keys.contains(key)));
+            }
+        }
     }
 
     /// Adds what is not saved with it, from the verdicts of a thawed session.

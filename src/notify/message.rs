@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::settings::Format;
-use crate::domain::{Action, OPERATOR, Verdict, VerdictRecord, sanitize};
+use crate::domain::{Action, Effect, OPERATOR, VerdictRecord, sanitize};
 
 /// A notification of a verdict: the input of the built-in formats and of templates.
 #[derive(Serialize)]
@@ -44,7 +44,7 @@ impl Notification {
         let verdict = &record.verdict;
         Self {
             id: verdict.id.to_string(),
-            kind: event_type(verdict),
+            kind: event_type(record),
             session_id: verdict.session.to_string(),
             action: verdict
                 .action
@@ -56,7 +56,7 @@ impl Notification {
             reason: verdict.reason.clone(),
             labels: json!(*record.labels),
             time: verdict_json.get("time").cloned().unwrap_or_default(),
-            summary: render_summary(verdict),
+            summary: render_summary(record),
             audit: json!(record.position),
             verdict: verdict_json,
         }
@@ -125,8 +125,9 @@ impl Format {
 }
 
 /// The type of a CloudEvent, such as `session.terminated`.
-fn event_type(verdict: &Verdict) -> String {
-    let happened = match verdict.action {
+fn event_type(record: &VerdictRecord) -> String {
+    let happened = match record.verdict.action {
+        _ if record.effect == Effect::Disobeyed => "disobeyed",
         Some(Action::Alert) => "alerted",
         Some(Action::Warn) => "warned",
         Some(Action::Throttle) => "throttled",
@@ -141,8 +142,12 @@ fn event_type(verdict: &Verdict) -> String {
     format!("session.{happened}")
 }
 
-fn render_summary(verdict: &Verdict) -> String {
-    let action = verdict.action.map(Action::name).unwrap_or("changed");
+fn render_summary(record: &VerdictRecord) -> String {
+    let verdict = &*record.verdict;
+    let action = match record.effect {
+        Effect::Disobeyed => "disobeyed",
+        _ => verdict.action.map(Action::name).unwrap_or("changed"),
+    };
     let quoted = |words: &str| sanitize::quote(words, QUOTE_CHARS_MAX);
     let mut line = format!(
         "{} session {}",

@@ -203,7 +203,8 @@ struct WasteRecord {
 /// excerpt or correction. Text of an operator is kept.
 pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     let verdict = &*issued.verdict;
-    let text = text || &*verdict.detector == OPERATOR;
+    let is_own_text = &*verdict.detector == OPERATOR || issued.effect == Effect::Disobeyed;
+    let text = text || is_own_text;
     let quoted = |words: &String| agent_text(words, text);
     let (time_millis, time_nanos) = millis(verdict.time);
     let snoozed_until = match issued.effect {

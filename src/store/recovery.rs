@@ -144,20 +144,22 @@ pub(super) fn read_additions(
     state.data_since = since
         .and_then(|since| since.parse().ok())
         .map(|since| record::time(since, 0));
-    let sql = "SELECT body, disobeyed_events, disobeyed_tokens, disobeyed_usd FROM tombstones
+    let sql = "SELECT verdict_id, body, disobeyed_events, disobeyed_tokens, disobeyed_usd
+               FROM tombstones
                WHERE lifted_by IS NULL AND disobeyed_events > 0";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let Some((session, agent)) = record::subject(row.get_ref(0)?.as_blob()?) else {
+        let (id, body) = tombstone_row(row)?;
+        let Some((session, agent)) = record::subject(body) else {
             continue;
         };
         let waste = Waste {
-            events: row.get(1)?,
-            tokens: row.get(2)?,
-            usd: row.get(3)?,
+            events: row.get(2)?,
+            tokens: row.get(3)?,
+            usd: row.get(4)?,
         };
-        state.disobeyed.push((session, agent, waste));
+        state.disobeyed.push((session, agent, id, waste));
     }
     Ok(())
 }

@@ -951,7 +951,7 @@ fn what_was_sent_after_a_termination_is_read_with_it() {
     ]);
     let (_, state) = open(&dir);
     assert_eq!(names(&state), ["a"]);
-    let [(session, agent, waste)] = &*state.disobeyed else {
+    let [(session, agent, VerdictId(1), waste)] = &*state.disobeyed else {
         panic!("{:?}", state.disobeyed);
     };
     assert_eq!((session.as_str(), agent.is_main()), ("a", true));

@@ -200,8 +200,9 @@ fn update_disobedience(
     transaction: &Transaction<'_>,
     columns: &RecordColumns,
 ) -> rusqlite::Result<()> {
-    let sql = "UPDATE tombstones SET disobeyed_events = ?4, disobeyed_tokens = ?5,
-                   disobeyed_usd = ?6
+    let sql = "UPDATE tombstones SET disobeyed_events = max(disobeyed_events, ?4),
+                   disobeyed_tokens = max(disobeyed_tokens, ?5),
+                   disobeyed_usd = max(disobeyed_usd, ?6)
                WHERE tenant = ?1 AND session = ?2 AND agent = ?3 AND lifted_by IS NULL";
     transaction.prepare_cached(sql)?.execute(params![
         columns.tenant,

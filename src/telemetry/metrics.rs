@@ -4,12 +4,12 @@
 //! A handle is created once and labels are closed sets. Every series therefore exists
 //! from the start, and none can be created by what an agent sends.
 
+mod cost_counter;
 mod exposition;
 mod gauge_guard;
 mod help;
 mod labels;
 mod register;
-mod wasted_cost;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -23,7 +23,7 @@ pub use labels::{
 };
 
 use crate::domain::{Action, Capacities, DetectorId, Level, Rating, SessionStatus, Waste};
-use wasted_cost::WastedCost;
+use cost_counter::CostCounter;
 
 /// The handles of all series.
 pub struct Metrics {
@@ -32,7 +32,10 @@ pub struct Metrics {
     delta_bytes: Counter,
     /// Indexed by `DetectorId`.
     detectors: Vec<DetectorMetrics>,
-    wasted_usd: WastedCost,
+    wasted_usd: CostCounter,
+    disobeyed_events: Counter,
+    disobeying_sessions: Counter,
+    disobeyed_usd: CostCounter,
     sessions_by_status: [Gauge; SessionStatus::ALL.len()],
     sessions_max: Gauge,
     state_bytes: Gauge,
@@ -131,6 +134,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
         self.wasted_usd.render(&mut text);
+        self.disobeyed_usd.render(&mut text);
         exposition::sort_families(&text)
     }
 
@@ -176,7 +180,14 @@ impl Metrics {
             metrics.wasted_events.increment(waste.events.unsigned_abs());
             metrics.wasted_tokens.increment(waste.tokens.unsigned_abs());
         }
-        self.wasted_usd.add(detector, waste.usd);
+        self.wasted_usd.add_for(detector, waste.usd);
+    }
+
+    /// Counts an event after a termination; `is_first`: of its session or sub-agent.
+    pub fn count_disobedience(&self, is_first: bool, usd: f64) {
+        self.disobeyed_events.increment(1);
+        self.disobeying_sessions.increment(u64::from(is_first));
+        self.disobeyed_usd.add(usd);
     }
 
     /// Sets how many verdicts are rated. A detector that is no longer configured has no
@@ -381,6 +392,9 @@ mod tests {
             "unstuck_sessions_terminated_total{cause=\"operator\"} 0",
             "unstuck_sessions_evicted_total{reason=\"idle\"} 0",
             "unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0",
+            "unstuck_disobeyed_events_total 0",
+            "unstuck_disobeying_sessions_total 0",
+            "unstuck_disobeyed_cost_usd_total 0",
             "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"false_alarm\"} 0",
             "unstuck_wasted_events_total{detector=\"exact_repeat\"} 0",
             "unstuck_wasted_tokens_total{detector=\"exact_repeat\"} 0",

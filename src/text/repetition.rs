@@ -138,7 +138,7 @@ impl RepetitionTracker {
             + bytes * u64::from(TextBudget::PER_BYTE + PeriodBudget::PER_BYTE)
     }
 
-    /// The work so far beyond a constant per byte. One unit is about ten instructions.
+    /// The work so far beyond a constant per byte, in units of a `WorkBudget`.
     pub fn work_units(&self) -> u64 {
         self.budget.consumed() + self.periods.budget.consumed()
     }

@@ -12,14 +12,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The budget for periods. Rows of JSON, the costliest ordinary text, cause 39 units a
-/// byte, so that 4 KiB of them are read with what is saved up.
+/// The budget for periods. Rows of JSON, the costliest ordinary text, cause 20 units a
+/// byte.
 pub(crate) type PeriodBudget = WorkBudget<24>;
 /// The budget for words, sentences, chunks and reports.
 pub(crate) type TextBudget = WorkBudget<12>;
 
-/// The work that a text may still cause. One unit is about ten instructions: the callers
-/// charge what was counted for the costliest text known, see `benches/counts.rs`.
+/// The work that a text may still cause. One unit is ten to thirty instructions, counted
+/// on the costliest texts known (`benches/counts.rs`).
 ///
 /// A text of `n` bytes consumes at most [`Self::BURST`] + `n` · `PER_BYTE` units.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -32,6 +32,7 @@ mod console;
 mod corrections;
 mod deltas;
 mod disk_faults;
+mod disobedience;
 mod durable;
 mod embeddings;
 mod error_responses;

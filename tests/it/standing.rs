@@ -383,6 +383,20 @@ async fn an_agent_that_ignores_everything_is_stopped_within_twelve_calls() {
 }
 
 #[tokio::test]
+async fn a_check_knows_of_loops_that_are_escalated_without_a_block() {
+    let toml = "[detect.exact_repeat]\nsoft = \"warn\"\nhard = \"escalate\"\n";
+    let server = Server::with(toml).await;
+    let results = server.play("s", order().times(4)).await;
+    assert_eq!(verdict(&results[3]).action(), Action::Escalate);
+    let checked = check(&server, "s", ARGS).await;
+    assert_eq!(checked.action(), Action::Escalate);
+    assert_eq!(
+        check(&server, "s", r#"{"order_id": 6}"#).await.action(),
+        Action::Unspecified
+    );
+}
+
+#[tokio::test]
 async fn what_holds_survives_a_restart_and_a_crash() {
     for is_crash in [false, true] {
         let dir = directory(&[]);
@@ -404,15 +418,31 @@ async fn what_holds_survives_a_restart_and_a_crash() {
         let result = server.record(refused().of("s")).await;
         let standing = result.standing.unwrap();
         assert_eq!(standing.verdict_id, blocked.verdict_id);
-        // The keys are agents' text, which is saved only at a stop, and sealed.
-        let keys: &[&str] = if is_crash { &[] } else { &[KEY] };
-        assert_eq!(standing.blocked, keys);
+        // The keys are agents' text, which is saved only at a stop, and sealed. After a crash
+        // a key is learned from the call.
+        assert_eq!(standing.blocked, [KEY]);
         assert!(!result.state_lost);
     }
 }
 
 #[tokio::test]
-async fn a_session_whose_state_is_lost_says_so_once() {
+async fn a_session_that_was_opened_keeps_its_profile_if_the_service_is_killed_at_once() {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let running = serve();
+    let server = running.server().await;
+    let team = [("team", "blue")];
+    server.open("s", "lenient", &team).await.unwrap();
+    // Killed.
+    drop(running);
+    let running = serve();
+    let session = running.server().await.get("s").await.unwrap();
+    assert_eq!(session.profile, "lenient");
+    assert_eq!(session.labels, labels(&team));
+}
+
+#[tokio::test]
+async fn a_session_whose_state_is_lost_says_so_until_it_is_opened() {
     let dir = directory(&[]);
     let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
     let running = serve();
@@ -427,7 +457,60 @@ async fn a_session_whose_state_is_lost_says_so_once() {
     drop(database);
     let running = serve();
     let server = running.server().await;
-    let results = server.play("s", order().times(2)).await;
-    let lost: Vec<bool> = results.iter().map(|result| result.state_lost).collect();
-    assert_eq!(lost, [true, false]);
+    // Also in the answer to an event that is sent again, because the first was missed.
+    let event = pb::Event {
+        event_id: "e".to_owned(),
+        ..ask("font").of("s")
+    };
+    for is_again in [false, true] {
+        let result = server.record(event.clone()).await;
+        assert_eq!((result.duplicate, result.state_lost), (is_again, true));
+    }
+    let mut deltas = server.deltas().await;
+    let answer = deltas.ask(pieces([last_delta("s", "t", "done")])).await;
+    assert!(answer.state_lost);
+    server.open("s", "lenient", &[]).await.unwrap();
+    assert!(!server.record(ask("size").of("s")).await.state_lost);
+}
+
+#[tokio::test]
+async fn refused_calls_of_a_sub_agent_terminate_only_that_agent() {
+    let server = Server::start().await;
+    let of_helper = |event: pb::Event| pb::Event {
+        agent_id: "helper".to_owned(),
+        ..event.of("s")
+    };
+    let mut stream = server.events().await;
+    let mut sequence = 0;
+    let mut actions = Vec::new();
+    let calls = std::iter::repeat_n(order(), 4);
+    for event in calls.chain(std::iter::repeat_n(refused(), 6)) {
+        sequence += 1;
+        let answer = stream.ask(batch(sequence, [of_helper(event)])).await;
+        let result = &answer.results[0];
+        actions.push(result.action());
+        assert_eq!(
+            result.verdict.as_ref().map_or("helper", |it| &it.agent_id),
+            "helper"
+        );
+    }
+    let expected = [
+        (2, Action::Warn),
+        (3, Action::Block),
+        (6, Action::Escalate),
+        (9, Action::Terminate),
+    ];
+    for (position, action) in actions.into_iter().enumerate() {
+        let known = expected.iter().find(|(at, _)| *at == position);
+        assert_eq!(
+            action,
+            known.map_or(Action::Unspecified, |(_, action)| *action)
+        );
+    }
+    // The main agent has a count of its own.
+    let result = server.record(refused().of("s")).await;
+    assert_eq!(
+        (result.action(), result.standing),
+        (Action::Unspecified, None)
+    );
 }

@@ -96,8 +96,8 @@ fn a_search_for_costly_texts_stays_within_the_bound() {
     }
 }
 
-/// The bound is for texts that are written to reach it. Prose of any length and ordinary
-/// lengths of the kinds of text that once froze the service are read without it.
+/// The bound is for texts that are written to reach it. Prose, and 4 KiB of each kind of text
+/// that once froze the service, are read without it.
 #[test]
 fn ordinary_and_known_texts_are_read_completely() {
     let [settings, _] = both_settings();

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::{Session, verdict_history::WithheldTermination};
+use super::{STATE_LOST_ANSWERS, Session, verdict_history::WithheldTermination};
 use crate::{
     domain::{
         AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, Waste,
@@ -183,7 +183,7 @@ pub fn thaw(
             }
         }
     };
-    session.state_lost = false;
+    session.state_lost_answers = 0;
     session.created = head.created;
     (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
     session.last_checked_totals = head.last_checked_totals;
@@ -221,7 +221,7 @@ pub fn without_state(
     Session {
         config_version: ctx.config_version,
         is_changed: false,
-        state_lost: true,
+        state_lost_answers: STATE_LOST_ANSWERS,
         ..Session::new(profile, labels, deadline_key, frozen.last_seen)
     }
 }

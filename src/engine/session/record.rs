@@ -13,15 +13,13 @@ use super::{
 use crate::{
     detect::CallText,
     domain::{
-        AgentId, Capacities, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind,
-        ObservationBody, Outcome, Role, Sig, TextRepetition, ToolCall, Turn, TurnFacts, Verdict,
-        Waste, sanitize,
+        AgentId, Capacities, Cost, Delta, Event, EventBody, Marker, MarkerKind, ObservationBody,
+        Outcome, Role, Sig, TextRepetition, ToolCall, Turn, TurnFacts, Verdict, Waste,
     },
     engine::{EngineContext, RecordError, RecordOutcome, agent::Agent, eviction::MemoryUse},
-    facts::{CallExtract, EventFacts, FactExtractor},
+    facts::{CallExtract, EventFacts},
     rules::RuleOutcomes,
     telemetry::EventKind,
-    text::HashKey,
 };
 
 /// How a session treats an input of one of its agents.
@@ -66,9 +64,16 @@ impl Session {
         // Classify the event.
         let previous_last_seen = std::mem::replace(&mut self.last_seen, now);
         self.refresh(now, ctx);
+        let event_key = (!event.event_id.is_empty())
+            .then(|| ctx.facts.key().id_signature("event", "", &event.event_id));
+        let known_index = event_key.and_then(|key| self.event_ids.index_of(key));
         let known_agent = match self.classify(&event.agent) {
             InputClass::Terminated(verdict) => {
                 let outcome = RecordOutcome::terminated(Some(verdict.clone()));
+                // An event that is sent again was counted the first time.
+                if known_index.is_some() {
+                    return Ok(outcome.sent_again());
+                }
                 self.verdict_history.avoidable += Waste::new(1, event.cost);
                 return Ok(outcome);
             }
@@ -77,9 +82,7 @@ impl Session {
             InputClass::NewAgent => None,
         };
         // Answer a duplicate, also if memory is full.
-        let event_key = (!event.event_id.is_empty())
-            .then(|| ctx.facts.key().id_signature("event", "", &event.event_id));
-        if let Some(index) = event_key.and_then(|key| self.event_ids.index_of(key)) {
+        if let Some(index) = known_index {
             let outcome = self.duplicate_outcome(index);
             return Ok(outcome.with_standing(known_agent.and_then(|agent| self.standing(agent))));
         }
@@ -239,6 +242,7 @@ impl Session {
         let (facts, target) = match facts.take() {
             EventFacts::Call(CallExtract { facts, target }) => (facts, target),
             EventFacts::Refused(refused) => {
+                self.learn_call_key(obs.agent_position, refused.call, &words);
                 let obs = ObservationContext { words, ..obs };
                 return self.record_refusal(refused, obs, ctx);
             }
@@ -254,6 +258,7 @@ impl Session {
             ..words
         };
         let call = facts.call;
+        self.learn_call_key(obs.agent_position, call, &words);
         let call_obs = ObservationContext { words, call, ..obs };
         self.run_detectors(ObservationBody::Call(facts), call_obs, ctx)
     }
@@ -313,18 +318,8 @@ impl Session {
 
     fn start_new_run(&mut self) {
         self.progress.start_new_work();
+        self.state_lost_answers = 0;
         self.agents.iter_mut().for_each(Agent::reset);
-    }
-
-    /// The beginning of the text that this delta ends.
-    pub fn draft_text(&self, delta: &Delta, key: &HashKey) -> String {
-        let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
-        let beginning = agent.map_or("", |agent| agent.drafts.prefix(draft_key(delta, key)));
-        let chunk = match delta.channel {
-            Channel::Visible => sanitize::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
-            Channel::Reasoning => "",
-        };
-        format!("{beginning}{chunk}")
     }
 
     /// The fast path of a delta that does not end its turn: the session is up to

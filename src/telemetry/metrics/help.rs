@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 21] = [
+const COUNTERS: [(&str, &str); 23] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -34,6 +34,14 @@ const COUNTERS: [(&str, &str); 21] = [
     ),
     ("unstuck_wasted_events_total", "Events spent in loops."),
     ("unstuck_wasted_tokens_total", "Tokens spent in loops."),
+    (
+        "unstuck_disobeyed_events_total",
+        "Events sent to terminated sessions and sub-agents, from 2 seconds after the termination.",
+    ),
+    (
+        "unstuck_disobeying_sessions_total",
+        "Sessions and sub-agents that went on after their termination.",
+    ),
     (
         "unstuck_rejected_total",
         "Events, deltas, calls, streams and connections rejected or ended by the service, by reason.",
@@ -135,9 +143,12 @@ const GAUGES: [(&str, &str); 17] = [
 
 pub(super) const EVENT_DURATION: &str = "unstuck_event_duration_seconds";
 
-/// Rendered by `WastedCost`, which the recorder does not know.
+/// Rendered by `CostCounter`, which the recorder does not know.
 pub(super) const WASTED_COST: &str = "unstuck_wasted_cost_usd_total";
 pub(super) const WASTED_COST_HELP: &str = "US dollars spent in loops.";
+pub(super) const DISOBEYED_COST: &str = "unstuck_disobeyed_cost_usd_total";
+pub(super) const DISOBEYED_COST_HELP: &str =
+    "US dollars of the events sent to terminated sessions and sub-agents.";
 
 #[expect(
     clippy::disallowed_macros,

@@ -7,8 +7,8 @@ use super::{
     ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
     Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
     WorkPart,
+    cost_counter::CostCounter,
     help::{self, EVENT_DURATION},
-    wasted_cost::WastedCost,
 };
 use crate::domain::{Action, Level, OPERATOR, Rating, SessionStatus};
 
@@ -36,7 +36,10 @@ pub(super) fn register(
             .iter()
             .map(|name| register_detector(name))
             .collect(),
-        wasted_usd: WastedCost::new(detectors),
+        wasted_usd: CostCounter::by_detector(help::WASTED_COST, help::WASTED_COST_HELP, detectors),
+        disobeyed_events: counter("unstuck_disobeyed_events_total", &[]),
+        disobeying_sessions: counter("unstuck_disobeying_sessions_total", &[]),
+        disobeyed_usd: CostCounter::new(help::DISOBEYED_COST, help::DISOBEYED_COST_HELP),
         // Sessions and the memory of their state.
         sessions_by_status: SessionStatus::ALL
             .map(|status| gauge("unstuck_sessions", &[("status", status.name())])),

@@ -69,8 +69,8 @@ const BYTE_UNITS_PER_RUN: u32 = 4;
 const ANCHOR_UNITS: u32 = 2;
 const ANCHOR_UNITS_PER_RUN: u32 = 1;
 /// Units of work for starting a run, and the bytes that are compared for one unit.
-const START_UNITS: u32 = 16;
-const COMPARED_BYTES_PER_UNIT: usize = 8;
+const START_UNITS: u32 = 20;
+const COMPARED_BYTES_PER_UNIT: usize = 5;
 
 /// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
 #[derive(Default, Serialize, Deserialize)]

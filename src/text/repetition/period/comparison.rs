@@ -4,6 +4,11 @@
 use super::{GRID_BYTES, PeriodRun, PeriodTracker, RING_BYTES, mask_digit};
 use crate::text::work_budget::steps;
 
+/// How far back copies that differ in digits are followed, or one period if that is longer.
+/// Rows of data are such copies at many distances, each over the whole ring; a sentence with
+/// a counter is known from its second copy on, so there is little to follow.
+const BLIND_BYTES_MAX: usize = 1_024;
+
 impl PeriodTracker {
     /// How many of these bytes, at most up to the next anchor position, extend every run
     /// exactly without making one due.
@@ -54,7 +59,8 @@ impl PeriodTracker {
             return (exact as u32, exact as u32);
         }
         let is_equal = |now: &u8, before: &u8| mask_digit(*now) == mask_digit(*before);
-        let blind = self.matching_len(period, exact, available, equal_but_digits, is_equal);
+        let most = available.min(exact + BLIND_BYTES_MAX.max(period));
+        let blind = self.matching_len(period, exact, most, equal_but_digits, is_equal);
         (exact as u32, blind as u32)
     }
 
