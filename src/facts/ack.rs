@@ -46,7 +46,9 @@ pub(super) fn is_empty_answer(result: &str) -> bool {
     }
     if trimmed.starts_with(['{', '[']) {
         let has_empty_value = ["[]", "{}", "null"].iter().any(|it| trimmed.contains(it));
+        // The parser allocates its errors, so the text must at least end like a value.
         return has_empty_value
+            && trimmed.ends_with(['}', ']'])
             && serde_json::from_str(trimmed).is_ok_and(|EmptyCheck(is_empty)| is_empty);
     }
     let mut buffer = [0; SMALL_RESULT_BYTES_MAX];
