@@ -19,6 +19,7 @@ mod sessions;
 mod status;
 mod stream_response;
 mod terminations;
+mod verdict_lookup;
 mod verdicts;
 mod waiting_responses;
 

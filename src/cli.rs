@@ -7,16 +7,20 @@ mod backup;
 mod client;
 mod completions;
 mod config;
+mod context;
+mod contexts_file;
 mod eval;
 mod grid;
 mod health;
 mod man;
 mod operator_action;
 mod output;
+mod rate;
 mod replay;
 mod reset;
 mod restore;
 mod serve;
+mod server_args;
 mod session;
 mod sessions;
 mod snooze;
@@ -25,6 +29,7 @@ mod style;
 mod terminate;
 mod text_format;
 mod time_format;
+mod tls_errors;
 mod token;
 mod trace;
 mod verdict;
@@ -71,6 +76,8 @@ enum Command {
     Reset(operator_action::SessionActionArgs),
     /// Snooze a session: its verdicts are reported as shadow, not acted on.
     Snooze(snooze::Args),
+    /// Say of a verdict whether it was right.
+    Rate(rate::Args),
     /// Run recorded traces through the detectors, offline.
     Replay(replay::Args),
     /// Measure how well the detectors find the loops in labelled traces.
@@ -85,6 +92,9 @@ enum Command {
     /// Print or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
+    /// Name the services that the commands call, and choose one.
+    #[command(subcommand)]
+    Context(context::Command),
     /// Create API tokens.
     #[command(subcommand)]
     Token(token::Command),
@@ -205,6 +215,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Terminate(args)) => terminate::run(&args),
         Some(Command::Reset(args)) => reset::run(&args),
         Some(Command::Snooze(args)) => snooze::run(&args),
+        Some(Command::Rate(args)) => rate::run(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Replay(args)) => replay::run(&args),
@@ -213,6 +224,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::Restore(args)) => restore::run(&args),
         Some(Command::Config(command)) => config::run(&command),
+        Some(Command::Context(command)) => context::run(&command),
         Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };

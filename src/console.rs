@@ -83,6 +83,8 @@ pub fn routes(deps: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) ->
         .route("/api/terminate_session", post(calls::terminate_session))
         .route("/api/reset_session", post(calls::reset_session))
         .route("/api/snooze_session", post(calls::snooze_session))
+        .route("/api/rate_verdict", post(calls::rate_verdict))
+        .route("/api/verdict", post(calls::get_verdict))
         .route("/api/watch_verdicts", post(live::watch_verdicts))
         .route("/api/me", post(calls::get_caller))
         .route("/api/fleet", post(fleet::list_fleet))

@@ -52,6 +52,7 @@ pub struct NotifierContext {
 #[derive(Default)]
 pub struct Notifier {
     endpoints: Vec<Arc<Endpoint>>,
+    console_url: Arc<str>,
 }
 
 /// Why an entry of `[[notify]]` is invalid.
@@ -88,7 +89,18 @@ impl Notifier {
                 Endpoint::new(entry).map_err(|error| NotifyError::Endpoint(index, error))?;
             endpoints.push(Arc::new(endpoint));
         }
-        Ok(Self { endpoints })
+        Ok(Self {
+            endpoints,
+            console_url: Arc::default(),
+        })
+    }
+
+    /// Adds links to verdicts on this console. Empty: no links.
+    pub fn with_console_url(self, url: &str) -> Self {
+        Self {
+            console_url: url.into(),
+            ..self
+        }
     }
 
     /// The endpoints' names, in the order of the configuration.
@@ -121,6 +133,7 @@ impl Notifier {
             let worker = DeliveryWorker {
                 endpoint,
                 context: context.clone(),
+                console_url: self.console_url.clone(),
             };
             let on_event = on_event.clone();
             workers.spawn(worker.run(move |event| on_event(index, event)));

@@ -59,6 +59,8 @@ pub struct Settings {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub console_hosts: Vec<String>,
+    /// Without a slash at its end. Empty: unknown.
+    pub console_url: String,
 }
 
 /// The keys of `[limits]` for connections, calls and streams.

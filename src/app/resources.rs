@@ -21,7 +21,8 @@ impl Resources {
         Ok(Self {
             auth: Auth::new(&config.auth)?,
             tls: Tls::new(&config.tls)?,
-            notifier: Notifier::new(config.notify.clone())?,
+            notifier: Notifier::new(config.notify.clone())?
+                .with_console_url(&config.server.console_url),
         })
     }
 }

@@ -1,172 +1,42 @@
 //! The client of a running service. Only this file creates a channel and turns a
 //! gRPC status into a message and an exit code.
 
-use std::{env, error::Error, fmt, fs, io, iter, ops::ControlFlow, path::PathBuf, time::Duration};
+use std::{env, error::Error, ops::ControlFlow, time::Duration};
 
 use tonic::{
     Code, Request, Response, Status, Streaming,
     metadata::AsciiMetadataValue,
-    transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{self, Channel, Uri},
 };
 
-use super::{CliError, block_on, text_format::sanitize};
-use crate::{
-    notify::install_crypto_provider,
-    pb::{self, session_service_client::SessionServiceClient},
+pub(super) use super::server_args::{OperatorArgs, ServerArgs};
+use super::{
+    CliError, block_on,
+    server_args::{TlsArgs, build_endpoint},
+    text_format::sanitize,
+    tls_errors::{find_tls_error, probe_port},
 };
+use crate::pb::{self, session_service_client::SessionServiceClient};
 
 /// Long enough for a busy machine and an fsync, and no longer than a person waits
 /// without any output.
 const DEADLINE: Duration = Duration::from_secs(10);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 /// A thousand verdicts with all their text.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const TOKEN_KEY: &str = "authorization";
 /// Metadata key of the operator's name, for a service without tokens.
 const OPERATOR_KEY: &str = "unstuck-operator";
 
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct ServerArgs {
-    /// The address of the service's gRPC port.
-    #[arg(
-        long,
-        env = "UNSTUCK_SERVER",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:50551"
-    )]
-    server: String,
-    #[command(flatten)]
-    tls: TlsArgs,
-    #[command(flatten)]
-    token: TokenArgs,
-}
-
-/// The certificates of a TLS connection.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct TlsArgs {
-    /// A PEM file with the CA certificate to trust, instead of the system's.
-    #[arg(long, env = "UNSTUCK_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// A PEM file with a client certificate, for a service that requires one.
-    #[arg(long, env = "UNSTUCK_CERT", value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// A PEM file with the private key of the client certificate.
-    #[arg(long, env = "UNSTUCK_KEY", value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-}
-
-impl TlsArgs {
-    fn is_set(&self) -> bool {
-        self.ca.is_some() || self.cert.is_some()
-    }
-
-    fn client_config(&self) -> Result<ClientTlsConfig, CliError> {
-        let config = match &self.ca {
-            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)),
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
-        Ok(match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
-            _ => config,
-        })
-    }
-}
-
-/// The API token.
-#[derive(Clone, clap::Args)]
-struct TokenArgs {
-    /// An API token. Prefer the environment variable or a file: other users of
-    /// this machine can see command lines.
-    #[arg(
-        long,
-        env = "UNSTUCK_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN"
-    )]
-    token: Option<String>,
-    /// A file with the API token.
-    #[arg(
-        long,
-        env = "UNSTUCK_TOKEN_FILE",
-        value_name = "FILE",
-        conflicts_with = "token"
-    )]
-    token_file: Option<PathBuf>,
-}
-
-/// Leaves the token out.
-impl fmt::Debug for TokenArgs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenArgs")
-            .field("token_file", &self.token_file)
-            .finish_non_exhaustive()
-    }
-}
-
-impl TokenArgs {
-    fn authorization_header(&self) -> Result<Option<AsciiMetadataValue>, CliError> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => token.clone(),
-            (None, Some(file)) => fs::read_to_string(file)
-                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))?,
-            (None, None) => return Ok(None),
-        };
-        let mut header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()))
-            .map_err(|_| CliError::usage("invalid token format"))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
-    }
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct OperatorArgs {
-    /// The operator's name for the audit log [default: $USER]. A service with
-    /// tokens records the token's name instead.
-    #[arg(long, env = "UNSTUCK_OPERATOR", value_name = "NAME")]
-    operator: Option<String>,
-}
-
 /// A connection to the service.
 #[derive(Clone)]
 pub(super) struct Client {
     service: SessionServiceClient<Channel>,
     server: String,
+    uri: Uri,
+    tls: TlsArgs,
     token: Option<AsciiMetadataValue>,
+    default_operator: Option<String>,
     operator: Option<AsciiMetadataValue>,
-}
-
-/// The endpoint for an address with or without a scheme. `--ca` and `--cert` imply
-/// `https://`.
-pub(super) fn build_endpoint(
-    server: &str,
-    tls: &TlsArgs,
-    deadline: Duration,
-) -> Result<Endpoint, CliError> {
-    let address = match server.split_once("://") {
-        Some(_) => server.to_owned(),
-        None if tls.is_set() => format!("https://{server}"),
-        None => format!("http://{server}"),
-    };
-    let usage_error = |error: &dyn fmt::Display| CliError::usage(format!("{server:?}: {error}"));
-    let secure = address.starts_with("https://");
-    if tls.is_set() && !secure {
-        return Err(usage_error(&"--ca and --cert need https://"));
-    }
-    let mut endpoint = Endpoint::from_shared(address).map_err(|error| usage_error(&error))?;
-    if secure {
-        install_crypto_provider();
-        endpoint = endpoint
-            .tls_config(tls.client_config()?)
-            .map_err(|error| usage_error(&error))?;
-    }
-    // The deadline applies to a unary response, or to the start of a stream.
-    Ok(endpoint
-        .connect_timeout(CONNECT_DEADLINE.min(deadline))
-        .timeout(deadline))
-}
-
-fn read(file: &PathBuf) -> Result<Vec<u8>, CliError> {
-    fs::read(file).map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))
 }
 
 /// Connects to the service and runs `command`.
@@ -179,16 +49,21 @@ pub(super) fn connect_and_run<T>(
 
 impl Client {
     async fn connect(args: &ServerArgs) -> Result<Self, CliError> {
-        let server = args.server.clone();
-        let channel = build_endpoint(&server, &args.tls, DEADLINE)?
-            .connect()
-            .await
-            .map_err(|error| connect_error(&server, &error))?;
+        let target = args.resolve()?;
+        let server = target.server;
+        // The deadline applies to a unary response, or to the start of a stream.
+        let endpoint = build_endpoint(&server, &target.tls)?.timeout(DEADLINE);
+        let uri = endpoint.uri().clone();
+        let channel = endpoint.connect().await;
+        let channel = channel.map_err(|error| connect_error(&server, &error))?;
         Ok(Self {
             service: SessionServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
             server,
-            token: args.token.authorization_header()?,
+            uri,
+            tls: target.tls,
+            token: target.token,
+            default_operator: target.operator.or_else(|| env::var("USER").ok()),
             operator: None,
         })
     }
@@ -201,7 +76,7 @@ impl Client {
                 Some(name) => Some(to_metadata(name).ok_or_else(|| {
                     CliError::usage("--operator: the name must be printable ASCII")
                 })?),
-                None => env::var("USER").ok().as_ref().and_then(to_metadata),
+                None => self.default_operator.as_ref().and_then(to_metadata),
             };
         Ok(Self { operator, ..self })
     }
@@ -213,8 +88,10 @@ impl Client {
         rpc: impl AsyncFnOnce(SessionServiceClient<Channel>, Request<Q>) -> Result<Response<A>, Status>,
     ) -> Result<A, CliError> {
         let result = rpc(self.service.clone(), self.build_request(message)).await;
-        let response = result.map_err(|status| self.error_for_status(&status))?;
-        Ok(response.into_inner())
+        match result {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) => Err(self.explain_status(&status).await),
+        }
     }
 
     /// Opens a stream of live verdicts. Returns the status itself, because the
@@ -286,6 +163,14 @@ impl Client {
         request
     }
 
+    /// The error for a status, which the transport may have made.
+    pub async fn explain_status(&self, status: &Status) -> CliError {
+        match find_transport_error(&self.server, &self.uri, &self.tls, status).await {
+            Some(error) => error,
+            None => self.error_for_status(status),
+        }
+    }
+
     /// The error for a status.
     pub fn error_for_status(&self, status: &Status) -> CliError {
         let server = self.display_server();
@@ -330,25 +215,28 @@ async fn for_each_page<P>(
     }
 }
 
-fn connect_error(server: &str, error: &transport::Error) -> CliError {
-    let server = sanitize(server);
-    if let Some(why) = find_tls_error(error) {
-        let why = sanitize(&why);
-        return CliError::failed(format!(
-            "the certificate of {server} is not trusted: {why} (--ca sets the CA to trust)"
-        ));
-    }
-    CliError::failed(format!(
-        "cannot connect to {server}; is the service running? Start it with `unstuck serve`, set \
-         its address with --server or UNSTUCK_SERVER",
-    ))
+/// The error for a connection that was not made.
+pub(super) fn connect_error(server: &str, error: &transport::Error) -> CliError {
+    find_tls_error(server, error).unwrap_or_else(|| {
+        CliError::failed(format!(
+            "cannot connect to {}; is the service running? Start it with `unstuck serve`, set \
+             its address with --server or UNSTUCK_SERVER",
+            sanitize(server)
+        ))
+    })
 }
 
-/// The TLS error that prevented the connection, if one did.
-fn find_tls_error(error: &transport::Error) -> Option<String> {
-    let causes = iter::successors(error.source(), |&cause| cause.source());
-    let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
-    let mut inner = io.filter_map(|error| error.get_ref());
-    let tls = inner.find_map(|cause| cause.downcast_ref::<rustls::Error>());
-    tls.map(ToString::to_string)
+/// The TLS error behind a status that the transport made. A plain text connection to a TLS
+/// port fails at its first call, not before.
+pub(super) async fn find_transport_error(
+    server: &str,
+    uri: &Uri,
+    tls: &TlsArgs,
+    status: &Status,
+) -> Option<CliError> {
+    let source = status.source()?;
+    match find_tls_error(server, source) {
+        Some(error) => Some(error),
+        None => probe_port(server, uri, tls).await,
+    }
 }

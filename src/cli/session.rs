@@ -20,10 +20,10 @@ use super::{
         OutputFormat, map_write_error, output_width, print_proto_json_line, terminal_dimensions,
     },
     sessions::status_name,
-    style::{self, BOLD, DIM, PLAIN},
+    style::{self, BOLD, DIM, PLAIN, RED},
     text_format::{format_cost, format_labels, pluralize, sanitize, sparkline, wrap},
     time_format,
-    verdict::VerdictBlock,
+    verdict::{VerdictBlock, action_name},
 };
 use crate::pb::{self, GetSessionResponse, Session, SessionStatus, TrendLevel};
 use earlier_verdicts::EarlierVerdicts;
@@ -131,6 +131,7 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
             "last seen",
             format_since(session.last_event_time.as_ref(), now),
         ),
+        ("in force", format_standing(session)),
         ("labels", format_labels(&session.labels).join("  ")),
         ("profile", session.profile.clone()),
         (
@@ -147,7 +148,35 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
             writeln!(out, "{DIM}{label:<10}{DIM:#}{line}")?;
         }
     }
+    if let Some(text) = format_disobedience(session) {
+        writeln!(out, "{RED}{text}{RED:#}")?;
+    }
     writeln!(out)
+}
+
+/// `BLOCK since 2026-03-11 09:15:10Z, 2 calls refused`
+fn format_standing(session: &Session) -> String {
+    let Some(standing) = &session.standing else {
+        return String::new();
+    };
+    let since = standing.since.as_ref().map(time_format::format_date_time);
+    let mut text = format!(
+        "{} since {}",
+        action_name(standing.action()),
+        since.unwrap_or_default()
+    );
+    let calls = u64::try_from(standing.blocked.len()).unwrap_or(u64::MAX);
+    if calls > 0 {
+        text += &format!(", {} refused", pluralize(calls, "call"));
+    }
+    text
+}
+
+/// `went on after termination: 100 events, $3.00`. `None`: it did not.
+fn format_disobedience(session: &Session) -> Option<String> {
+    let after = session.disobeyed.filter(|after| after.events > 0)?;
+    let cost = format_cost(after.events.into(), after.tokens.into(), after.cost_usd);
+    Some(format!("went on after termination: {cost}"))
 }
 
 /// `2026-03-11 09:15:10Z, 4s ago`
@@ -191,7 +220,7 @@ fn write_verdicts(
     earlier.write_note(out, &session.session_id)?;
     for (index, verdict) in verdicts.iter().enumerate() {
         let (before, after) = (verdicts.iter().take(index), verdicts.iter().skip(index + 1));
-        let mut block = VerdictBlock::new(verdict);
+        let mut block = VerdictBlock::new(verdict).with_id();
         // The rule of a detector is printed with its first verdict.
         if !before.into_iter().any(|it| it.detector == verdict.detector) {
             let mut explanations = answer.explanations.iter();

@@ -34,6 +34,7 @@ pub(super) struct VerdictBlock<'a> {
     verdict: &'a Verdict,
     explanation: Option<&'a Explanation>,
     with_correction: bool,
+    with_id: bool,
 }
 
 impl<'a> VerdictBlock<'a> {
@@ -42,12 +43,21 @@ impl<'a> VerdictBlock<'a> {
             verdict,
             explanation: None,
             with_correction: true,
+            with_id: false,
         }
     }
 
     pub fn without_correction(self) -> Self {
         Self {
             with_correction: false,
+            ..self
+        }
+    }
+
+    /// Adds the id, by which it is rated.
+    pub fn with_id(self) -> Self {
+        Self {
+            with_id: true,
             ..self
         }
     }
@@ -81,6 +91,9 @@ impl<'a> VerdictBlock<'a> {
         write_row("wait", &self.format_wait())?;
         if self.with_correction {
             write_row("correction", &verdict.correction)?;
+        }
+        if self.with_id {
+            write_row("id", &verdict.verdict_id)?;
         }
         writeln!(out)
     }
@@ -178,7 +191,11 @@ pub(super) fn describe_verdict(verdict: &Verdict) -> String {
             None => verdict.pattern.clone(),
             Some(operator) => format!("{}, {operator}", verdict.pattern),
         };
-        return format!("{summary}: {}", verdict.reason);
+        return match verdict.reason.as_str() {
+            // A rating needs no reason.
+            "" => summary,
+            reason => format!("{summary}: {reason}"),
+        };
     }
     if !verdict.pattern.is_empty() {
         return verdict.pattern.clone();

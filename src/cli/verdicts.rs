@@ -1,8 +1,9 @@
 //! `unstuck verdicts`: the audit log.
 
+mod labels;
 mod printer;
 
-use std::{collections::HashMap, ops::ControlFlow, process::ExitCode};
+use std::{collections::HashMap, ops::ControlFlow, path::PathBuf, process::ExitCode};
 
 use jiff::Timestamp;
 
@@ -19,6 +20,7 @@ use crate::{
     domain::{Action, OPERATOR},
     pb,
 };
+use labels::RatedSessions;
 pub(super) use printer::VerdictPrinter;
 
 #[derive(Debug, clap::Args)]
@@ -43,6 +45,20 @@ pub(super) struct Args {
     /// reason or operator.
     #[arg(long, value_name = "WORDS", default_value = "")]
     search: String,
+    /// Print the ids too.
+    #[arg(long)]
+    ids: bool,
+    /// Only verdicts that an operator has rated.
+    #[arg(long)]
+    rated: bool,
+    /// Write the ratings as labels of sessions to this file, for `unstuck eval`; `-` for
+    /// standard output.
+    #[arg(
+        long = "labels",
+        value_name = "FILE",
+        conflicts_with_all = ["limit", "newest", "ids", "output"]
+    )]
+    labels_file: Option<PathBuf>,
     /// Output format: one line, or one JSON object, per verdict.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -117,7 +133,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
-    let mut printer = VerdictPrinter::new(args.output);
+    let mut printer = VerdictPrinter::new(args.output).with_ids(args.ids);
+    let mut rated = args.labels_file.is_some().then(RatedSessions::default);
     let words = SearchWords::new(&args.search);
     let mut remaining = args.limit.unwrap_or(u32::MAX);
     let request = pb::ListVerdictsRequest {
@@ -131,12 +148,16 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: args.newest,
-        rated_only: false,
+        rated_only: args.rated || args.labels_file.is_some(),
     };
     client
         .for_each_verdict_page(request, |verdicts| {
-            for verdict in verdicts.iter().filter(|it| matches(&words, it)) {
-                map_write_error(printer.print(verdict))?;
+            for verdict in verdicts.into_iter().filter(|it| matches(&words, it)) {
+                if let Some(rated) = &mut rated {
+                    rated.add(verdict);
+                    continue;
+                }
+                map_write_error(printer.print(&verdict))?;
                 remaining -= 1;
                 if remaining == 0 {
                     return Ok(ControlFlow::Break(()));
@@ -144,7 +165,11 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
             }
             Ok(ControlFlow::Continue(()))
         })
-        .await
+        .await?;
+    match (rated, &args.labels_file) {
+        (Some(rated), Some(file)) => rated.write(file),
+        _ => Ok(()),
+    }
 }
 
 fn matches(words: &SearchWords, verdict: &pb::Verdict) -> bool {

@@ -73,7 +73,7 @@ async fn watch_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         let status = match attempt.await {
             WatchStreamError::Fatal(failure) => return Err(failure),
             WatchStreamError::Transient(status) if !was_connected => {
-                return Err(client.error_for_status(&status));
+                return Err(client.explain_status(&status).await);
             }
             WatchStreamError::Transient(status) => status,
         };

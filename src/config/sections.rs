@@ -147,6 +147,26 @@ fn is_inside(file: &Path, dir: &Path) -> bool {
 }
 
 /// Rejects a certificate without its key, and the reverse.
+/// Fits a Discord message beside the longest summary.
+const CONSOLE_URL_BYTES_MAX: usize = 256;
+
+pub(super) fn load_server_settings(layers: &Layers) -> Result<server::Settings, ConfigError> {
+    let mut settings: server::Settings = layers.section("server")?;
+    let url = settings.console_url.trim_end_matches('/').to_owned();
+    let is_base = |url: &reqwest::Url| {
+        matches!(url.scheme(), "http" | "https") && url.query().or(url.fragment()).is_none()
+    };
+    let is_valid = || reqwest::Url::parse(&url).is_ok_and(|url| is_base(&url));
+    // Slack and Discord end a link at these.
+    let is_safe = !url.contains(|c: char| c.is_whitespace() || "<>|()".contains(c));
+    if !url.is_empty() && (url.len() > CONSOLE_URL_BYTES_MAX || !is_safe || !is_valid()) {
+        let why = "is not an address such as https://unstuck.example.com";
+        return Err(layers.invalid("server.console_url", why.to_owned()));
+    }
+    settings.console_url = url;
+    Ok(settings)
+}
+
 pub(super) fn load_tls_settings(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
     let settings: server::TlsSettings = layers.section("tls")?;
     settings.check().map_err(|(missing, set)| {

@@ -6,8 +6,8 @@ use super::{
     BuiltInFiles, ConfigError, Layers, MemoryBudget, TableKeys,
     profile_builder::build_profiles,
     sections::{
-        load_limits, load_store_settings, load_telemetry_settings, load_tls_settings,
-        load_tool_rules,
+        load_limits, load_server_settings, load_store_settings, load_telemetry_settings,
+        load_tls_settings, load_tool_rules,
     },
 };
 use crate::{
@@ -69,7 +69,7 @@ pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
 impl Config {
     pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
         Ok(Self {
-            server: layers.section("server")?,
+            server: load_server_settings(layers)?,
             auth: layers.section("auth")?,
             tls: load_tls_settings(layers)?,
             engine: load_limits(layers)?,

@@ -5,7 +5,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tonic::{Request, metadata::MetadataMap};
 
 use super::{
@@ -67,6 +67,40 @@ pub(super) async fn snooze_session(
     Ok(Json(response.into_inner()))
 }
 
+pub(super) async fn rate_verdict(
+    State(console): State<Console>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> JsonResult<pb::RateVerdictResponse> {
+    let request = console.parse_request(&headers, &body, "RateVerdict")?;
+    let response = console.deps.api.rate_verdict(request).await?;
+    Ok(Json(response.into_inner()))
+}
+
+/// The id of a verdict.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerdictQuery {
+    verdict_id: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct VerdictResponse {
+    verdict: pb::Verdict,
+}
+
+/// One verdict, with its rating. Whoever may read the log may read it.
+pub(super) async fn get_verdict(
+    State(console): State<Console>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> JsonResult<VerdictResponse> {
+    let caller = console.admit(&headers, &path("ListVerdicts"))?;
+    let VerdictQuery { verdict_id } = parse_body(&headers, &body)?;
+    let verdict = console.deps.api.find_verdict(&caller, &verdict_id).await?;
+    Ok(Json(VerdictResponse { verdict }))
+}
+
 impl Console {
     /// Authorizes the caller and builds the request as if it came over gRPC. What
     /// the caller may see is decided by the handler.
@@ -100,10 +134,11 @@ pub(super) struct CallerInfo {
     permissions: Vec<&'static str>,
 }
 
-const OPERATOR_ACTIONS: [(&str, &str); 3] = [
+const OPERATOR_ACTIONS: [(&str, &str); 4] = [
     ("terminate", "TerminateSession"),
     ("snooze", "SnoozeSession"),
     ("reset", "ResetSession"),
+    ("rate", "RateVerdict"),
 ];
 
 pub(super) async fn get_caller(

@@ -50,14 +50,17 @@ const FILES: &[File] = &[
     file!("login.js", SCRIPT),
     file!("plots.js", SCRIPT),
     file!("policy.js", SCRIPT),
+    file!("precision.js", SCRIPT),
+    file!("rating.js", SCRIPT),
     file!("session.js", SCRIPT),
     file!("theme.js", SCRIPT),
     file!("timeline.js", SCRIPT),
     file!("verdict.js", SCRIPT),
+    file!("verdict_page.js", SCRIPT),
 ];
 
 /// The views of the page. Each has its own URL, so that it can be shared.
-const VIEWS: [&str; 5] = ["/", "/session", "/feed", "/audit", "/policy"];
+const VIEWS: [&str; 6] = ["/", "/session", "/verdict", "/feed", "/audit", "/policy"];
 const INDEX: &str = include_str!("page/index.html");
 
 pub(super) fn routes() -> Router<Console> {

@@ -200,9 +200,10 @@ impl Endpoint {
         &self,
         record: &VerdictRecord,
         verdict_json: Value,
+        console_url: &str,
         wall_now: fn() -> SystemTime,
     ) -> AttemptOutcome {
-        let notification = Notification::new(record, verdict_json);
+        let notification = Notification::new(record, verdict_json, console_url);
         match self.send(&notification, wall_now()).await {
             Ok(()) => AttemptOutcome::Finished(DeliveryOutcome::Delivered),
             Err(failure) if failure.is_retryable() => AttemptOutcome::Failed(failure),

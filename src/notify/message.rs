@@ -29,6 +29,8 @@ pub(super) struct Notification {
     pub audit: Value,
     /// One line of text.
     pub summary: String,
+    /// The verdict's page in the console. Empty: its address is not configured.
+    pub url: String,
 }
 
 /// The `source` of CloudEvents.
@@ -39,8 +41,8 @@ const SUMMARY_CHARS_MAX: usize = 590;
 const QUOTE_CHARS_MAX: usize = 300;
 
 impl Notification {
-    /// `verdict_json` is the verdict as in the API.
-    pub fn new(record: &VerdictRecord, verdict_json: Value) -> Self {
+    /// `verdict_json` is the verdict as in the API; `console_url` is empty if it is not known.
+    pub fn new(record: &VerdictRecord, verdict_json: Value, console_url: &str) -> Self {
         let verdict = &record.verdict;
         Self {
             id: verdict.id.to_string(),
@@ -58,6 +60,7 @@ impl Notification {
             time: verdict_json.get("time").cloned().unwrap_or_default(),
             summary: render_summary(record),
             audit: json!(record.position),
+            url: verdict_url(console_url, &verdict.id.to_string()),
             verdict: verdict_json,
         }
     }
@@ -78,6 +81,7 @@ impl Notification {
             verdict: json!({}),
             audit: json!({ "record": 1, "hash": placeholder() }),
             summary: placeholder(),
+            url: verdict_url("https://console.example", "x"),
         }
     }
 
@@ -96,20 +100,32 @@ impl Notification {
                 "subject": self.session_id,
                 "time": self.time,
                 "datacontenttype": "application/json",
-                "data": { "verdict": self.verdict, "labels": self.labels, "audit": self.audit },
+                "data": {
+                    "verdict": self.verdict,
+                    "labels": self.labels,
+                    "audit": self.audit,
+                    "url": self.url,
+                },
             }),
             Format::Slack => {
-                let text = escape_slack(&self.summary);
+                let mut text = escape_slack(&self.summary);
+                if !self.url.is_empty() {
+                    text += &format!(" <{}|Open in the console>", escape_slack(&self.url));
+                }
                 json!({
                     "text": text,
                     "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": text } }],
                 })
             }
             // Agent text cannot mention anyone.
-            Format::Discord => json!({
-                "content": escape_discord(&self.summary),
-                "allowed_mentions": { "parse": [] },
-            }),
+            Format::Discord => {
+                let mut content = escape_discord(&self.summary);
+                if !self.url.is_empty() {
+                    // In angle brackets it has no preview.
+                    content += &format!(" [Open in the console](<{}>)", self.url);
+                }
+                json!({ "content": content, "allowed_mentions": { "parse": [] } })
+            }
         };
         body.to_string()
     }
@@ -172,6 +188,17 @@ fn render_summary(record: &VerdictRecord) -> String {
     sanitize::quote(&line, SUMMARY_CHARS_MAX)
 }
 
+/// The page of a verdict in the console. To open it changes nothing.
+fn verdict_url(console_url: &str, id: &str) -> String {
+    if console_url.is_empty() {
+        return String::new();
+    }
+    format!(
+        "{console_url}/verdict?id={}",
+        utf8_percent_encode(id, URL_ESCAPED)
+    )
+}
+
 /// Slack interprets `<…>` as links and mentions, and requires these three escapes.
 fn escape_slack(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -221,6 +248,7 @@ mod tests {
             summary: summary.to_owned(),
             kind: "session.terminated".to_owned(),
             session_id: "s".to_owned(),
+            url: String::new(),
             ..Notification::sample()
         }
     }
@@ -259,6 +287,22 @@ mod tests {
                 .unwrap()
                 .contains("\\*\\*x\\*\\*")
         );
+    }
+
+    #[test]
+    fn a_message_links_to_its_verdict_if_the_console_is_known() {
+        assert_eq!(verdict_url("", "v1"), "");
+        let linked = Notification {
+            url: verdict_url("https://u.example/console", "a b&c"),
+            ..notification("WARN")
+        };
+        let url = "https://u.example/console/verdict?id=a%20b%26c";
+        let body = |format| -> Value { serde_json::from_str(&linked.render_body(format)).unwrap() };
+        assert_eq!(body(Format::CloudEvents)["data"]["url"], url);
+        let text = format!("WARN <{url}|Open in the console>");
+        assert_eq!(body(Format::Slack)["text"], text);
+        let text = format!("WARN [Open in the console](<{url}>)");
+        assert_eq!(body(Format::Discord)["content"], text);
     }
 
     #[test]

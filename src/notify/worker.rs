@@ -27,6 +27,7 @@ const IN_FLIGHT_MAX: usize = 8;
 pub(super) struct DeliveryWorker {
     pub endpoint: Arc<Endpoint>,
     pub context: NotifierContext,
+    pub console_url: Arc<str>,
 }
 
 impl DeliveryWorker {
@@ -123,9 +124,12 @@ impl DeliveryWorker {
             return (id, AttemptOutcome::Finished(DeliveryOutcome::Skipped));
         }
         let verdict_json = (self.context.render_verdict)(&record.verdict);
-        let attempt = self
-            .endpoint
-            .attempt(&record, verdict_json, self.context.wall_now);
+        let attempt = self.endpoint.attempt(
+            &record,
+            verdict_json,
+            &self.console_url,
+            self.context.wall_now,
+        );
         let outcome = match tokio::time::timeout_at(expires_at, attempt).await {
             Ok(outcome) => outcome,
             Err(_) => {

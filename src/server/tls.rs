@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use rustls::{
-    RootCertStore, ServerConfig,
+    AlertDescription, CertificateError, InvalidMessage, RootCertStore, ServerConfig,
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
@@ -217,7 +217,7 @@ impl MaybeTlsStream {
             *self = match ready!(Pin::new(handshake).poll(cx)) {
                 Ok(stream) => Self::Tls(Box::new(stream)),
                 Err(error) => {
-                    metrics.count_rejection(Rejection::TlsHandshake);
+                    metrics.count_rejection(classify_failure(&error));
                     tracing::debug!(%error, "a TLS handshake failed");
                     Self::Failed
                 }
@@ -240,6 +240,21 @@ impl MaybeTlsStream {
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }
         }
+    }
+}
+
+/// Why a handshake failed: what operators get wrong most has reasons of its own.
+fn classify_failure(error: &io::Error) -> Rejection {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match cause {
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            Rejection::TlsPlainText
+        }
+        Some(
+            rustls::Error::AlertReceived(AlertDescription::UnknownCA)
+            | rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer),
+        ) => Rejection::TlsUnknownCa,
+        _ => Rejection::TlsHandshake,
     }
 }
 

@@ -236,7 +236,7 @@ test("the audit log has pages and filters, newest first", async () => {
   await service.record("loop", ...times(3, search));
   const page = await visit("/audit");
   await page.locator(".verdict-row").nth(49).waitFor();
-  const ids = () => page.locator(".verdict-row a").allTextContents();
+  const ids = () => page.locator(".verdict-row a.mono").allTextContents();
   assert.deepEqual((await ids()).slice(0, 3), ["loop", "s-59", "s-58"]);
   await page.getByRole("button", { name: "Older" }).click();
   await link(page, "s-0").waitFor();

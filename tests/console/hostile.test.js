@@ -54,6 +54,11 @@ async function hostile() {
 test("hostile text is shown as plain text in every view", async () => {
   await hostile();
   const views = ["/", `/session?id=${encodeURIComponent(SESSION)}`, "/feed", "/audit", "/policy", `/?q=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(IMAGE)}`, `/audit?detector=${encodeURIComponent(IMAGE)}&page_token=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(BIDI)}`, `/audit?detector=${encodeURIComponent(BIDI)}`, `/?q=${encodeURIComponent(BIDI)}`];
+  for (const verdict of (await service.ask("ListVerdicts", {})).verdicts) {
+    if (verdict.detector !== "operator") await service.ask("RateVerdict", { verdict_id: verdict.verdict_id, rating: "RATING_RIGHT", reason: IMAGE }, { "unstuck-operator": "<i>mia</i>" });
+    views.push(`/verdict?id=${verdict.verdict_id}`);
+  }
+  views.push(`/verdict?id=${encodeURIComponent(IMAGE)}`);
   for (const view of views) {
     const { page, context, requests, errors } = await open(browser, service, view);
     const dialogs = [];

@@ -55,7 +55,14 @@ async fn page(server: &Server, path: &str, headers: &[(&str, &str)]) -> Response
 #[tokio::test]
 async fn every_view_has_an_address_and_a_content_security_policy() {
     let server = Server::start().await;
-    for path in ["/", "/session?id=a", "/feed", "/audit", "/policy"] {
+    for path in [
+        "/",
+        "/session?id=a",
+        "/verdict?id=a",
+        "/feed",
+        "/audit",
+        "/policy",
+    ] {
         let page = page(&server, path, &[]).await;
         assert_eq!(page.status(), 200, "{path}");
         let header = |name: &str| page.headers()[name].to_str().unwrap().to_owned();
@@ -453,8 +460,8 @@ async fn the_page_and_the_service_both_check_the_role() {
     }
     for (name, may) in [
         ("viewer", json!([])),
-        ("operator", json!(["terminate", "snooze", "reset"])),
-        ("admin", json!(["terminate", "snooze", "reset"])),
+        ("operator", json!(["terminate", "snooze", "reset", "rate"])),
+        ("admin", json!(["terminate", "snooze", "reset", "rate"])),
     ] {
         let request = with_token(post(&server, "me", &json!({})), &tokens, name);
         let (_, me) = send(request).await;
@@ -475,6 +482,41 @@ async fn the_page_and_the_service_both_check_the_role() {
         answer["verdict"]["operator"], "operator",
         "the token's name"
     );
+}
+
+#[tokio::test]
+async fn a_verdict_is_found_by_its_id_within_its_tenant() {
+    let tokens = Tokens::new(&["admin@blue", "viewer@blue", "viewer@red"]);
+    let server = Server::with(&tokens.config()).await;
+    let mut detection = server.detection.clone();
+    let mut id = String::new();
+    for _ in 0..3 {
+        let event = Some(ask("x").of("s"));
+        let request = tokens.request("admin@blue", pb::RecordEventRequest { event });
+        let answer = within(detection.record_event(request)).await.unwrap();
+        let result = answer.into_inner().result.unwrap();
+        id = result.verdict.unwrap_or_default().verdict_id;
+    }
+    let call = async |name: &str, call: &str, body: Value| {
+        send(with_token(post(&server, call, &body), &tokens, name)).await
+    };
+    let query = || json!({"verdict_id": id});
+    let (_, found) = call("viewer@blue", "verdict", query()).await;
+    assert_eq!(found["verdict"]["detector"], "exact_repeat");
+    assert_eq!(found["verdict"]["feedback"], Value::Null);
+    assert_ne!(found["verdict"]["pattern"], "");
+    let (status, _) = call("viewer@red", "verdict", query()).await;
+    assert_eq!(status, 404);
+    let (status, _) = call("viewer@blue", "verdict", json!({"verdict_id": "x"})).await;
+    assert_eq!(status, 404);
+    // Who may look may not rate.
+    let rating = || json!({"verdict_id": id, "rating": "RATING_RIGHT"});
+    let (status, _) = call("viewer@blue", "rate_verdict", rating()).await;
+    assert_eq!(status, 403);
+    let (status, rated) = call("admin@blue", "rate_verdict", rating()).await;
+    assert_eq!(status, 200, "{rated}");
+    let (_, found) = call("viewer@blue", "verdict", query()).await;
+    assert_eq!(found["verdict"]["feedback"]["rating"], "RATING_RIGHT");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ type Items = Vec<Result<pb::WatchVerdictsResponse, Status>>;
 
 #[derive(Default)]
 struct State {
-    /// Each call, as `rpc by operator: request`.
+    /// Each call, as `rpc by operator: request`, or `rpc by operator with token: request`.
     requests: Vec<String>,
     pages: Vec<pb::ListVerdictsResponse>,
     session_pages: Vec<pb::ListSessionsResponse>,
@@ -63,8 +63,10 @@ impl FakeService {
     fn log_request<Q: serde::Serialize>(&self, rpc: &str, request: &Request<Q>) {
         let operator = request.metadata().get("unstuck-operator");
         let operator = operator.map_or("", |name| name.to_str().unwrap());
+        let token = request.metadata().get("authorization");
+        let token = token.map_or_else(String::new, |it| format!(" with {}", it.to_str().unwrap()));
         let json = serde_json::to_string(request.get_ref()).unwrap();
-        let line = format!("{rpc} by {operator}: {json}");
+        let line = format!("{rpc} by {operator}{token}: {json}");
         self.0.lock().unwrap().requests.push(line);
     }
 }

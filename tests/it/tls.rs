@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -28,6 +28,9 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
+        // Two authorities have different names, as in practice.
+        let name = format!("authority {:x?}", &key.public_key_raw()[..8]);
+        params.distinguished_name.push(DnType::CommonName, name);
         let directory = directory(&[("ca.pem", &params.self_signed(&key).unwrap().pem())]);
         Self {
             issuer: Issuer::new(params, key),
@@ -86,6 +89,7 @@ async fn lists(channel: Channel) -> bool {
 
 /// The figure of a page of metrics, over TLS.
 async fn figure(http: std::net::SocketAddr, ca: &[u8], token: &str, series: &str) -> u32 {
+    unstuck::notify::install_crypto_provider();
     let ca = reqwest::Certificate::from_pem(ca).unwrap();
     let client = reqwest::Client::builder()
         .tls_certs_only([ca])
@@ -132,10 +136,12 @@ async fn both_sides_speak_tls_and_nothing_else() {
             .await
             .is_err()
     );
-    let series = "unstuck_rejected_total{reason=\"tls_handshake\"}";
     let ca = authority.pem("ca.pem");
-    let refused = async || figure(running.http, &ca, "", series).await;
-    within(async { while refused().await < 3 {} }).await;
+    for (reason, count) in [("tls_unknown_ca", 1), ("tls_plain_text", 2)] {
+        let series = format!("unstuck_rejected_total{{reason=\"{reason}\"}}");
+        let refused = async || figure(running.http, &ca, "", &series).await;
+        within(async { while refused().await < count {} }).await;
+    }
 }
 
 #[tokio::test]
@@ -210,6 +216,70 @@ fn the_command_line_speaks_tls_with_a_token() {
     let wary = ask(&["sessions"], &[("UNSTUCK_CA", other_ca.to_str().unwrap())]);
     assert_eq!(wary.status.code(), Some(1));
     assert!(text(&wary.stderr).contains("is not trusted"), "{wary:?}");
+}
+
+#[test]
+fn the_command_line_says_what_is_wrong_with_a_tls_connection() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    authority.sign("service");
+    authority.sign("stranger");
+    let [ca, other_ca] = [&authority, &clients].map(|it| it.path("ca.pem"));
+    let [ca, other_ca] = [&ca, &other_ca].map(|path| path.to_str().unwrap());
+    let start = |config: &str| serve(directory(&[("unstuck.toml", config)]).path());
+    let tls = start(&authority.config(""));
+    let strict = start(&authority.config(other_ca));
+    let plain = start("");
+    let [cert, key] = ["stranger.pem", "stranger.key"].map(|file| authority.path(file));
+    let stranger = [
+        "--cert",
+        cert.to_str().unwrap(),
+        "--key",
+        key.to_str().unwrap(),
+    ];
+    let at = |scheme: &str, running: &Running| format!("{scheme}{}", running.grpc);
+    let cases = [
+        (
+            at("", &tls),
+            vec![],
+            "{server}: plain text spoken to a TLS port: use https:// (--ca sets the CA to trust)",
+        ),
+        (
+            at("https://", &plain),
+            vec![],
+            "{server}: plain text is spoken on this port: use http://",
+        ),
+        (
+            at("https://", &tls),
+            vec!["--ca", other_ca],
+            "the certificate of {server} is not trusted: unknown certificate authority (--ca sets \
+             the CA to trust)",
+        ),
+        (
+            at("https://", &strict),
+            vec!["--ca", ca],
+            "{server} requires a client certificate (--cert and --key)",
+        ),
+        (
+            at("https://", &strict),
+            [&["--ca", ca], &stranger[..]].concat(),
+            "{server} does not accept the client certificate of --cert: unknown certificate \
+             authority",
+        ),
+    ];
+    let here = directory(&[]);
+    for (server, args, message) in &cases {
+        for command in ["sessions", "health", "watch"] {
+            let args = [&[command, "--server", server], &args[..]].concat();
+            let refused = output(unstuck(here.path(), &args, &[]));
+            assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+            let message = message.replace("{server}", server);
+            assert_eq!(
+                text(&refused.stderr),
+                format!("unstuck: {message}\n"),
+                "{command}"
+            );
+        }
+    }
 }
 
 #[test]

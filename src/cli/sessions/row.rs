@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     cli::{
         grid::{Cell, Column},
-        style::{self, BOLD, DIM, PLAIN},
+        style::{self, BOLD, DIM, PLAIN, RED},
         text_format::{abbreviate_number, format_labels, format_usd, sparkline},
         time_format,
         verdict::action_name,
@@ -43,6 +43,8 @@ pub(in crate::cli) struct SessionTableRow {
     created: Option<pbjson_types::Timestamp>,
     last_event: Option<pbjson_types::Timestamp>,
     snoozed: bool,
+    /// Events after its termination.
+    disobeyed: i32,
 }
 
 impl SessionTableRow {
@@ -63,6 +65,7 @@ impl SessionTableRow {
             created: session.create_time,
             last_event: session.last_event_time,
             snoozed: session.snoozed_until.is_some(),
+            disobeyed: session.disobeyed.unwrap_or_default().events,
         }
     }
 
@@ -141,10 +144,10 @@ impl SessionTableRow {
         let age = time_format::format_age(created.as_ref(), now);
         let last_event_age = time_format::format_age(last_event.as_ref(), now);
         vec![
-            if self.snoozed {
-                status.with_literal(" z", DIM)
-            } else {
-                status
+            match self.snoozed {
+                _ if self.disobeyed > 0 => status.with_literal(" !", RED),
+                true => status.with_literal(" z", DIM),
+                false => status,
             },
             Cell::new(&self.id, id_style),
             Cell::new(&self.labels, DIM),

@@ -7,6 +7,7 @@ use anstream::AutoStream;
 use crate::{
     cli::{
         output::{OutputFormat, terminal_dimensions, to_proto_json_line},
+        rate::rating_name,
         style::{self, BOLD, DIM},
         text_format::{display_width, sanitize, truncate},
         time_format,
@@ -44,11 +45,20 @@ const NARROW_COLUMNS: usize = 100;
 /// Prints and flushes each verdict immediately.
 pub(in crate::cli) struct VerdictPrinter {
     output: OutputFormat,
+    with_ids: bool,
 }
 
 impl VerdictPrinter {
     pub fn new(output: OutputFormat) -> Self {
-        Self { output }
+        Self {
+            output,
+            with_ids: false,
+        }
+    }
+
+    /// Prints the id of each verdict before its line.
+    pub fn with_ids(self, with_ids: bool) -> Self {
+        Self { with_ids, ..self }
     }
 
     pub fn print(&mut self, verdict: &Verdict) -> io::Result<()> {
@@ -56,6 +66,12 @@ impl VerdictPrinter {
             OutputFormat::Table => {
                 let width_max = terminal_dimensions().map(|(columns, _)| columns);
                 let mut out = AutoStream::auto(io::stdout().lock());
+                let mut width_max = width_max;
+                if self.with_ids {
+                    let id = sanitize(&verdict.verdict_id);
+                    width_max = width_max.map(|width| width.saturating_sub(id.len() + 2));
+                    write!(out, "{id}  ")?;
+                }
                 write_line(&mut out, verdict, width_max)?;
                 out.flush()
             }
@@ -86,6 +102,9 @@ fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>)
     let mut description = sanitize(&describe_verdict(verdict));
     if verdict.shadow {
         description += " (shadow)";
+    }
+    if let Some(feedback) = &verdict.feedback {
+        description += &format!(" (rated {})", rating_name(feedback.rating()));
     }
     // The widths, and the short forms for a narrow line.
     let width_max = width_max.unwrap_or(usize::MAX);

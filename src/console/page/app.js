@@ -11,8 +11,9 @@ import { login } from "./login.js";
 import { policy } from "./policy.js";
 import { session } from "./session.js";
 import * as theme from "./theme.js";
+import { verdictPage } from "./verdict_page.js";
 
-const VIEWS = { "/": fleet, "/session": session, "/feed": feed, "/audit": audit, "/policy": policy };
+const VIEWS = { "/": fleet, "/session": session, "/verdict": verdictPage, "/feed": feed, "/audit": audit, "/policy": policy };
 const NAV = [["/", "Fleet"], ["/feed", "Live"], ["/audit", "Audit"], ["/policy", "Policy"]];
 
 const main = document.getElementById("main");
@@ -49,8 +50,8 @@ function navigate(address) {
 function renderView() {
   const view = VIEWS[location.pathname] ?? fleet;
   const params = Object.fromEntries(new URLSearchParams(location.search));
-  // Each session has its own view.
-  const name = location.pathname + (view === session ? params.id : "");
+  // Each session and each verdict has its own view.
+  const name = location.pathname + (view === session || view === verdictPage ? params.id : "");
   if (currentView?.name === name) {
     currentView.update(params);
   } else {

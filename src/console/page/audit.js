@@ -20,7 +20,8 @@ export function audit(params, page) {
     filters.minAction(params, setFilter),
     group(
       labelled("from", filters.search("From", "from", params, setFilter, "datetime-local")),
-      labelled("until", filters.search("Until", "until", params, setFilter, "datetime-local"))),
+      labelled("until", filters.search("Until", "until", params, setFilter, "datetime-local")),
+      zone()),
   ];
   const body = el("ol", { class: "verdicts" });
   const note = el("p", { class: "note", role: "status" });
@@ -64,6 +65,13 @@ export function audit(params, page) {
 function labelled(label, control) {
   const node = el("label", { class: "labelled" }, el("span", { class: "muted" }, label), control);
   node.set = control.set;
+  return node;
+}
+
+/** In which zone the times are read and shown. */
+function zone() {
+  const node = el("span", { class: "muted zone" }, format.ZONE);
+  node.set = () => {};
   return node;
 }
 

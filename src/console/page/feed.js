@@ -3,6 +3,7 @@
 import { debounce, el, setChildren, untrusted, updateChildren } from "./dom.js";
 import * as filters from "./filters.js";
 import * as format from "./format.js";
+import { feedbackText } from "./rating.js";
 import { badge } from "./verdict.js";
 
 const SHOWN_MAX = 200;
@@ -86,7 +87,7 @@ function pattern({ pattern = "", detector }) {
 export function verdictRow(verdict) {
   const wasted = verdict.wasted ?? {};
   return el("li", { class: `verdict-row action-${format.action(verdict.action) || "note"}` },
-    el("time", { datetime: verdict.time, title: verdict.time, class: "muted" }, format.moment(verdict.time)),
+    el("a", { href: `/verdict?id=${encodeURIComponent(verdict.verdict_id)}`, class: "muted permalink" }, el("time", { datetime: verdict.time, title: verdict.time }, format.moment(verdict.time))),
     badge(verdict),
     el("span", { class: "detector" }, verdict.detector),
     el("a", { href: `/session?id=${encodeURIComponent(verdict.session_id)}`, class: "mono" }, untrusted(verdict.session_id)),
@@ -94,7 +95,8 @@ export function verdictRow(verdict) {
       untrusted(pattern(verdict)),
       verdict.pattern && verdict.reason ? el("span", { class: "muted" }, " — ") : null,
       verdict.reason ? untrusted(verdict.reason, { class: "muted" }) : null,
-      verdict.operator ? el("span", { class: "muted" }, ", ", untrusted(verdict.operator)) : null),
+      verdict.operator ? el("span", { class: "muted" }, ", ", untrusted(verdict.operator)) : null,
+      verdict.feedback ? el("span", { class: "muted" }, " · ", feedbackText(verdict.feedback)) : null),
     el("span", { class: "muted cost", title: wasted.events ? format.cost(wasted.events, wasted.tokens, wasted.cost_usd) : null },
       wasted.events ? format.counted(wasted.events, "event") : "", wasted.cost_usd ? `, ${format.money(wasted.cost_usd)}` : ""));
 }

@@ -134,7 +134,8 @@ function renderRow(node, session) {
   node.className = status;
   const cell = (label, kind, ...children) => el("td", { class: kind, "data-label": label }, children);
   setChildren(node,
-    cell("Status", "status", el("span", { class: `state ${status}` }, status), session.snoozed_until ? el("span", { class: "muted" }, " snoozed") : null),
+    cell("Status", "status", el("span", { class: `state ${status}` }, status), session.snoozed_until ? el("span", { class: "muted" }, " snoozed") : null,
+      session.disobeyed?.events ? el("div", { class: "disobeyed", title: `went on after termination: ${format.cost(session.disobeyed.events, session.disobeyed.tokens, session.disobeyed.cost_usd)}` }, `went on: ${format.counted(session.disobeyed.events, "event")}`) : null),
     el("th", { scope: "row", class: "session-id" },
       el("a", { href: `/session?id=${encodeURIComponent(session.session_id)}`, class: "mono" }, untrusted(session.session_id)),
       labels(session)),

@@ -79,18 +79,22 @@ export function span(seconds) {
 
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DATE = new Intl.DateTimeFormat("en-GB", {
-  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
 });
+const TODAY = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 
 export function clock(time) {
   return time ? CLOCK.format(new Date(time)) : "";
 }
 
-/** The time, with the date unless it is today. */
+/** The time zone of the browser, in which all times are shown. */
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local time";
+
+/** The time with its zone, and with the date unless it is today. */
 export function moment(time) {
   if (!time) return "";
   const date = new Date(time);
-  return date.toDateString() === new Date().toDateString() ? CLOCK.format(date) : DATE.format(date);
+  return date.toDateString() === new Date().toDateString() ? TODAY.format(date) : DATE.format(date);
 }
 
 /** 1–3, 5, 7–9. */

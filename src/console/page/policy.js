@@ -4,6 +4,7 @@ import { call, errorMessage } from "./api.js";
 import { NodeCache, el, setChildren } from "./dom.js";
 import * as filters from "./filters.js";
 import * as format from "./format.js";
+import { precisionTable, readPrecision } from "./precision.js";
 
 const HOURS = [["", "last 12 hours"], ["4", "last 4 hours"], ["1", "last hour"]];
 
@@ -15,6 +16,7 @@ export function policy(params, page) {
     el("h1", { class: "visually-hidden" }, "Policy"),
     el("div", { class: "bar" }, tabs, hours),
     body);
+  const precision = el("div", { class: "precision-box" });
   let current = params;
   let report = null;
   let lastRequest = 0;
@@ -28,6 +30,8 @@ export function policy(params, page) {
       const isSame = JSON.stringify(response) === JSON.stringify(report);
       report = response;
       if (!isSame) render();
+      const ratings = await readPrecision();
+      if (request === lastRequest) setChildren(precision, precisionTable(ratings));
     } catch (error) {
       if (request === lastRequest) setChildren(body, el("p", { class: "note" }, `Cannot load the policy: ${errorMessage(error)}.`));
     }
@@ -38,7 +42,7 @@ export function policy(params, page) {
     const tab = (name, label, isChosen) =>
       el("button", { type: "button", "aria-pressed": String(isChosen), on: { click: () => page.setParams({ profile: name }) } }, label);
     setChildren(tabs, tab("", "All profiles", !chosen), report.profiles.map((profile) => tab(profile.name, profile.name, profile === chosen)));
-    setChildren(body, chosen ? profileDetails(chosen, rows) : overview(report.profiles));
+    setChildren(body, chosen ? profileDetails(chosen, rows) : [overview(report.profiles), el("h2", null, "Precision by week, from ratings"), precision]);
   }
 
   const timer = setInterval(() => document.visibilityState === "visible" && refresh(), 10_000);

@@ -16,6 +16,20 @@ export function session(params, page) {
   const notice = el("p", { class: "note", role: "status" });
   let shown = null;
   let lastTimeline = null;
+  /** The ratings of its verdicts, which only the audit log has. */
+  const ratings = new Map();
+  async function readRatings() {
+    try {
+      const response = await call("list_verdicts", { session_id: id, rated_only: true, newest_first: true, page_size: 100 });
+      for (const verdict of response.verdicts ?? []) ratings.set(verdict.verdict_id, verdict.feedback);
+      if (shown && ratings.size) render(shown);
+    } catch { /* The cards show no rating. */ }
+  }
+  const rating = (verdict) => ({
+    isAllowed: page.isAllowed("rate"),
+    feedback: ratings.get(verdict.verdict_id),
+    onRated: (rated) => rated && ratings.set(rated.verdict_id, rated.feedback),
+  });
   async function refresh() {
     try {
       const response = await call("get_session", { session_id: id });
@@ -33,9 +47,9 @@ export function session(params, page) {
     // The service may evict the events of a closed session; the page keeps showing those it has seen.
     const earlier = isClosed(response.session) && !timeline.length ? lastTimeline : null;
     shown = earlier ? { ...earlier, session: { ...response.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, response.session) } } : response;
-    const { session_id, status, labels, profile, snoozed_until } = response.session;
+    const { session_id, status, labels, profile, snoozed_until, standing } = response.session;
     updateChildren(node, [
-      nodes.get("head", { session_id, status, labels, profile, snoozed_until, me: page.me }, () => head(() => shown.session, page, done)),
+      nodes.get("head", { session_id, status, labels, profile, snoozed_until, standing, me: page.me }, () => head(() => shown.session, page, done)),
       notice,
       facts(),
       columns(),
@@ -44,9 +58,9 @@ export function session(params, page) {
 
   /** Updates the ages between two refreshes. */
   function facts() {
-    const { usage, wasted, events, turns, agents, create_time, last_event_time, termination } = shown.session;
+    const { usage, wasted, events, turns, agents, create_time, last_event_time, termination, disobeyed } = shown.session;
     const ages = [format.age(create_time), format.age(last_event_time), format.age(termination?.time)];
-    return nodes.get("facts", [usage, wasted, events, turns, agents, ages], () => renderFacts(shown.session));
+    return nodes.get("facts", [usage, wasted, events, turns, agents, disobeyed, ages], () => renderFacts(shown.session));
   }
 
   const parts = ["timeline", "verdict-cards", "event-list"].map((name) => el("section", { class: name, "aria-labelledby": name }));
@@ -57,7 +71,7 @@ export function session(params, page) {
     const verdicts = merged(session.last_verdicts, { last_verdicts: session.termination ? [session.termination] : [] });
     const verdictKeys = verdicts.map((verdict) => [verdict.verdict_id, verdict.event_index, verdict.action]);
     updateChildren(parts[0], [nodes.get("timeline", [timeline, session.trends, session.status, verdictKeys], () => timelineSection(shown, verdicts))]);
-    updateChildren(parts[1], verdictCards(verdicts, shown, nodes));
+    updateChildren(parts[1], verdictCards(verdicts, shown, nodes, rating));
     updateChildren(parts[2], [nodes.get("event-list", [timeline, verdictKeys], () => eventSection(timeline, verdicts))]);
     return box;
   }
@@ -76,6 +90,7 @@ export function session(params, page) {
     setInterval(() => shown && updateChildren(node, [node.children[0], notice, facts(), box]), 1000),
   ];
   refresh();
+  readRatings();
   return {
     node,
     title: id,
@@ -110,10 +125,19 @@ function head(current, page, done) {
       el("h1", { class: "mono" }, untrusted(session.session_id)),
       el("p", { class: "labels" },
         el("span", { class: `state ${status}` }, status),
+        standing(session.standing),
         session.snoozed_until ? el("span", { class: "label" }, `snoozed until ${format.moment(session.snoozed_until)}`) : null,
         labels.map(([key, value]) => el("span", { class: "label" }, untrusted(`${key}=${value}`))),
         el("span", { class: "label" }, "profile ", untrusted(session.profile ?? "default")))),
     el("div", { class: "operator-actions" }, buttons(current, page, done)));
+}
+
+/** What holds now, also when nothing is new. */
+function standing(standing) {
+  const action = format.action(standing?.action);
+  if (!action) return null;
+  const calls = standing.blocked?.length ? `, ${format.counted(standing.blocked.length, "call")} refused` : "";
+  return el("span", { class: "label standing" }, "in force: ", badge(standing), ` since ${format.moment(standing.since)}${calls}`);
 }
 
 function renderFacts(session) {
@@ -132,7 +156,16 @@ function renderFacts(session) {
     isKnown ? since("Started", session.create_time) : null,
     isKnown ? since("Last seen", session.last_event_time) : null,
     session.termination ? since("Terminated", session.termination.time) : null,
+    disobeyed(session.disobeyed),
     (session.agents ?? 0) > 1 ? fact("Agents", format.count(session.agents)) : null);
+}
+
+/** What it sent although it was terminated. */
+function disobeyed(after) {
+  if (!after?.events) return null;
+  return el("div", { class: "fact disobeyed" }, el("dt", null, "After termination"),
+    el("dd", null, el("b", null, format.money(after.cost_usd) || format.counted(after.events, "event")),
+      el("span", null, `it went on: ${format.cost(after.events, after.tokens)}`)));
 }
 
 const isClosed = (session) => ["terminated", "ended"].includes(format.status(session.status));
@@ -160,12 +193,14 @@ function eventSection(timeline, verdicts) {
 }
 
 /** Newest first. Each verdict has its rule; only the last verdict of a loop has its correction. */
-function verdictCards(verdicts, { explanations = [], session }, nodes) {
+function verdictCards(verdicts, { explanations = [], session }, nodes, rating) {
   const newest = verdicts.toReversed();
   const cards = newest.map((verdict, at) => {
     const explanation = explanations.find((known) => known.detector === verdict.detector);
     const hasLater = newest.slice(0, at).some((other) => other.loop_id && other.loop_id === verdict.loop_id);
-    return nodes.get(verdict.verdict_id, [verdict, explanation, hasLater], () => (hasLater ? earlierVerdict(verdict, explanation) : card(verdict, explanation)));
+    const { isAllowed, feedback } = rating(verdict);
+    return nodes.get(verdict.verdict_id, [verdict, explanation, hasLater, isAllowed, feedback], () =>
+      (hasLater ? earlierVerdict(verdict, explanation, rating(verdict)) : card(verdict, explanation, { rating: rating(verdict) })));
   });
   return [
     nodes.get("verdict-cards", null, () => el("h2", { id: "verdict-cards" }, "Verdicts")),
@@ -177,10 +212,10 @@ function verdictCards(verdicts, { explanations = [], session }, nodes) {
 }
 
 /** An earlier verdict of a loop that has a later one. */
-function earlierVerdict(verdict, explanation) {
+function earlierVerdict(verdict, explanation, rating) {
   return el("details", { class: "earlier-verdict" },
     el("summary", null, badge(verdict), " ", verdict.detector, el("span", { class: "muted" }, ` at event ${verdict.event_index ?? 0}, ${format.moment(verdict.time)}; earlier verdict of the same loop`)),
-    card(verdict, explanation, { correction: false }));
+    card(verdict, explanation, { correction: false, rating }));
 }
 
 /** Detectors that skipped events because a field is missing. That does not mean "no loop". */

@@ -2,6 +2,7 @@
 
 import { announce, el, untrusted } from "./dom.js";
 import * as format from "./format.js";
+import { ratingBar } from "./rating.js";
 
 /** The action, coloured by strength. */
 export function badge(verdict) {
@@ -10,8 +11,8 @@ export function badge(verdict) {
     action, verdict.shadow ? " (shadow)" : "");
 }
 
-/** All details: rule, threshold, events, and what would have prevented the verdict. */
-export function card(verdict, explanation, { correction = true } = {}) {
+/** All details: rule, threshold, events, and what would have prevented the verdict. With `rating` it can be rated. */
+export function card(verdict, explanation, { correction = true, rating = null } = {}) {
   const evidence = verdict.evidence ?? {};
   const wasted = verdict.wasted ?? {};
   const indexes = evidence.event_indexes ?? [];
@@ -35,10 +36,12 @@ export function card(verdict, explanation, { correction = true } = {}) {
       el("h3", null, [verdict.detector, ...(verdict.also ?? [])].join(", ")),
       (verdict.event_index ?? 0) >= 0 && verdict.detector !== "operator" ? el("a", { class: "muted", href: `#event-${verdict.event_index ?? 0}` }, `event ${verdict.event_index ?? 0}`) : null,
       verdict.agent_id ? untrusted(verdict.agent_id, { class: "agent" }) : null,
-      el("time", { class: "muted", datetime: verdict.time }, format.moment(verdict.time))),
+      el("a", { class: "muted permalink", href: `/verdict?id=${encodeURIComponent(verdict.verdict_id)}`, title: "This verdict alone, to share" },
+        el("time", { datetime: verdict.time }, format.moment(verdict.time)))),
     verdict.pattern ? el("p", { class: "pattern" }, untrusted(verdict.pattern)) : null,
     el("dl", null, facts.map(([name, value]) => [el("dt", null, name), el("dd", null, value)])),
-    correction && verdict.correction ? correctionBox(verdict.correction) : null);
+    correction && verdict.correction ? correctionBox(verdict.correction) : null,
+    rating ? ratingBar(verdict, rating) : null);
 }
 
 function confidence(value) {
@@ -57,7 +60,9 @@ function matchedEvents(indexes, evidence) {
 
 function members(members) {
   return el("ul", { class: "members" }, members.map((member) => el("li", null,
-    untrusted(member.tool ?? "", { class: "tool" }), " ", member.target ? untrusted(member.target, { class: "target" }) : null)));
+    untrusted(member.tool ?? "", { class: "tool" }),
+    member.args ? untrusted(`(${member.args})`, { class: "args" }) : null,
+    " ", member.target ? untrusted(member.target, { class: "target" }) : null)));
 }
 
 /** The correction, with a copy button. */

@@ -66,7 +66,11 @@ labels! {
         /// The role of the token does not allow the call.
         PermissionDenied => "permission_denied",
         ConsoleWatchersMax => "console_watchers_max",
-        /// The TLS handshake failed, or the client sent no certificate.
+        /// The client spoke plain text to a TLS port.
+        TlsPlainText => "tls_plain_text",
+        /// The client does not trust the authority of our certificate, or we not that of its.
+        TlsUnknownCa => "tls_unknown_ca",
+        /// The TLS handshake failed in another way, or the client sent no certificate.
         TlsHandshake => "tls_handshake",
     }
 
