@@ -6,10 +6,12 @@
 //!   through `extract_turn`.
 //! - `tools`: tool classes and the `[[tools]]` rules of the configuration.
 //! - `tool_traits`: what a tool's name says about it.
+//! - `same_call`: what makes two calls the same.
 //! - `args`: canonical arguments, their hash, and the target, command and lines in them.
 //! - `classify`: the class, kind and outcome of a call, from all of the above.
-//! - `shell`: what a command line does.
+//! - `shell`: what a command line does; `shell_changes`: what it changes.
 //! - `outcome`: the hashes of a result and an error.
+//! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
 //! - `plan`: the steps of a plan that are done.
 //! - `progress`: the session's progress counter.
@@ -21,12 +23,15 @@
 //! Uses: domain, text.
 
 mod ack;
+mod answer;
 mod args;
 mod classify;
 mod outcome;
 mod plan;
 mod progress;
+mod same_call;
 mod shell;
+mod shell_changes;
 mod tool_traits;
 mod tools;
 
@@ -37,16 +42,18 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig, ToolCall,
-        TurnFacts, sanitize,
+        AnswerKind, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig,
+        ToolCall, TurnFacts, sanitize,
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
-        mask::MaskKind, memo::Memo, no_change,
+        mask::MaskKind, memo::Memo, no_change, sql,
     },
 };
 use args::ParsedArguments;
 use classify::CallAction;
+use outcome::CallTexts;
+use same_call::{ArgumentFilter, CommandHash};
 use tool_traits::ToolTraits;
 use tools::ResolvedToolRule;
 
@@ -106,6 +113,7 @@ struct CallIdentity<'s, 'a> {
     signature: Option<Sig>,
     action: CallAction,
     target: Cow<'a, str>,
+    command: Option<CommandHash>,
 }
 
 impl EventFacts<'_> {
@@ -195,10 +203,25 @@ impl FactExtractor {
         let rule = self.tools.resolve(&call.tool, traits.class);
 
         // The arguments: their hash, and the target, command and lines in them.
-        let mut args = ParsedArguments::parse(&call.args, rule.ignore_args, key);
-        let signature = args
-            .hash
-            .map(|args| key.signature(SignatureKind::Call, &call.tool, args));
+        let is_shell = rule.class.is_none();
+        let filter = ArgumentFilter {
+            ignore: rule.ignore_args,
+            keeps_explanations: traits.is_action,
+            is_shell,
+        };
+        let mut args = ParsedArguments::parse(&call.args, filter, key);
+        let command = args
+            .notable
+            .command
+            .as_deref()
+            .filter(|_| is_shell)
+            .map(|line| same_call::hash_command(line, key));
+        let signature = args.hash.map(|args| {
+            let args = command.map_or(args, |line| {
+                key.hash_pair(SignatureKind::Json, args, line.meaning)
+            });
+            key.signature(SignatureKind::Call, &call.tool, args)
+        });
 
         // What the call does, and to what.
         let action = classify::classify_call(rule.class, call, &traits, &mut args.notable);
@@ -216,6 +239,7 @@ impl FactExtractor {
             rule,
             args,
             signature,
+            command,
             action,
             target,
         })
@@ -233,15 +257,28 @@ impl FactExtractor {
             signature,
             action,
             target,
+            command,
         } = self.identify_call(call)?;
 
         // What came back.
-        let result_text = call.result.as_deref();
+        let texts = CallTexts::new(call);
+        let result_text = texts.result.as_deref();
         let result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
-        let error = self.hash_text(&call.error, MaskKind::Error);
-        let outcomes = self.outcome_signatures(event, call, rule.ignore_result, [&result, &error]);
-        let outcome = classify::effective_outcome(action.class, call);
+        let error = self.hash_text(&texts.error, MaskKind::Error);
+        let runs = action.class == ToolClass::Execute || traits.is_run;
+        let outcome = classify::effective_outcome(runs, call, &texts);
         let failed = outcome == Some(Outcome::Error);
+        let answer = answer::classify(failed, result_text);
+        // Silence in another directory is news, the same failure there is not.
+        let is_silent = matches!(answer, AnswerKind::Empty | AnswerKind::Brief);
+        let directory = command.filter(|_| is_silent).map_or(0, |it| it.directory);
+        let texts_sent = [&result, &error];
+        let outcomes =
+            self.outcome_signatures(event, call, rule.ignore_result, directory, texts_sent);
+        // A tool in no table changes what its name says, unless its answer is no.
+        let acted = action.class == ToolClass::Other
+            && answer != AnswerKind::Negative
+            && !(traits.runs_sql && sql::is_query(&target));
         // The answer of a write is a receipt and carries no information.
         let answers_with_receipt = action.class.is_write()
             || (action.class == ToolClass::Other
@@ -258,29 +295,34 @@ impl FactExtractor {
             call: signature,
             tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
-            also_writes: action.also_writes,
-            target: key
-                .signature_if_present(SignatureKind::Target, &sanitize::strip_invisible(&target)),
+            also_writes: action.also_writes || (acted && traits.is_change),
+            moves_world: action.moves_world || (acted && traits.moves_world),
+            target: self.target_signature(
+                command.filter(|_| call.target.is_empty() && action.is_on_line),
+                &target,
+            ),
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
+            unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
-            // Without what is no news: an ignored result, a receipt, an error's details.
-            response: if rule.ignore_result || (answers_with_receipt && !failed && !changed_nothing)
+            // Without what is no news: an ignored result, a receipt.
+            response: if rule.ignore_result
+                || (answers_with_receipt && answer != AnswerKind::Negative && !changed_nothing)
             {
                 None
             } else {
-                self.response_signature(call, failed, &result)
+                self.response_signature(call, &texts, answer, failed, &result)
             },
             error: if failed {
-                self.error_signature(call, signature, &error)
+                self.error_signature(call, &texts, signature, &error)
             } else {
                 None
             },
+            answer,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
-            is_empty_answer: result_text.is_some_and(ack::is_empty_answer),
             is_acknowledged: action.class == ToolClass::Other
                 && call.result_hash.is_empty()
                 && result_text.is_none_or(ack::is_acknowledgement),
@@ -293,6 +335,17 @@ impl FactExtractor {
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };
         Some(CallExtract { facts, target })
+    }
+
+    /// The signature of a target; of a command line by its meaning.
+    fn target_signature(&self, line: Option<CommandHash>, target: &str) -> Option<Sig> {
+        let kind = SignatureKind::Target;
+        match line {
+            Some(line) => Some(Sig::new(self.key.hash_pair(kind, line.meaning, 0))),
+            None => self
+                .key
+                .signature_if_present(kind, &sanitize::strip_invisible(target)),
+        }
     }
 
     /// What a tool's name says, computed once per name.

@@ -1,12 +1,14 @@
 //! Text algorithms that know nothing of events.
 //!
+//! - `harness`: a result without what the agent's harness adds to it.
+//! - `echo`: an answer without the echo of the arguments.
 //! - `mask`: a result or an error with the parts taken out that change on every call.
 //! - `repetition`: finds text that repeats while it is being written.
 //! - `tokens`: words as hashes, and sketches of turns.
 //! - `phrases`: finds configured phrases in a stream of text.
 //! - `shell_words`: splits a command line into words and operators.
-//! - `sql`, `outage`, `test_report`: recognise a statement that changes data, an outage of
-//!   another system, and a report of failed tests.
+//! - `sql`, `outage`, `failure_report`: recognise a statement that changes data, an outage
+//!   of another system, and the report of a failed run.
 //! - `no_change`: recognises the answer of a write that changed nothing.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
@@ -18,6 +20,9 @@
 //! Uses: domain.
 
 pub(crate) mod call_key;
+pub mod echo;
+pub mod failure_report;
+pub mod harness;
 pub mod json_hash;
 pub mod key;
 pub mod mask;
@@ -31,7 +36,6 @@ pub mod shell_words;
 mod simd;
 mod similarity;
 pub mod sql;
-pub mod test_report;
 pub mod tokens;
 mod unicode;
 pub(crate) mod work_budget;

@@ -540,6 +540,7 @@ fn moment(index: i32) -> EventPosition {
         time: mix::now(),
         progress: 0,
         state_changes: 0,
+        world_moves: 0,
         calls: 0,
         round: None,
     }

@@ -10,8 +10,9 @@ use crate::domain::{
 };
 
 /// Fires when: `count` calls in a row of one tool have the same result or error,
-/// and their arguments differ only in numbers and the order of words, or share
-/// at least `similarity` of their words. Reports a missing field if the response
+/// and their arguments differ only in the order of words; or differ only in numbers
+/// or share at least `similarity` of their words, and the answer is no or longer than
+/// the answers for different objects would share. Reports a missing field if the response
 /// says nothing, because without a response, counting through pages or ids is
 /// work.
 ///
@@ -47,6 +48,7 @@ struct LastCall {
     tool: u32,
     progress: u32,
     loose_args: Option<Sig>,
+    unordered_args: Option<Sig>,
 }
 
 impl Detector for NearRepeat {
@@ -123,6 +125,7 @@ impl NearRepeat {
                 response,
                 progress: at.progress,
                 loose_args: facts.loose_args,
+                unordered_args: facts.unordered_args,
             })
             .filter(|last| {
                 last.tool == tool && last.response == response && last.progress == at.progress
@@ -171,6 +174,13 @@ impl LastCall {
     /// The similarity of two different calls. `None`: their arguments are too short
     /// or too long to have word hashes.
     fn similarity(&self, words: &[u32], facts: &CallFacts) -> Option<f64> {
+        if self.unordered_args.is_some() && self.unordered_args == facts.unordered_args {
+            return Some(1.0);
+        }
+        // File 7 and file 8 are two objects, and both may be valid.
+        if !facts.answer_shows_no_effect() {
+            return None;
+        }
         if self.loose_args.is_some() && self.loose_args == facts.loose_args {
             return Some(1.0);
         }

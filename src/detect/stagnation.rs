@@ -9,10 +9,12 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when: `count` calls in a row with varying arguments return the same raw
-/// result (a changed number is another result), or `count` calls that act leave
-/// `state_hash` unchanged. Reports a missing field if the result says nothing:
-/// empty, ok, done, or the response of a write.
+/// Fires when: `count` calls in a row with varying arguments get the same answer, and
+/// that answer is no (nothing found, an empty list), or a text that answers for
+/// different objects would not share, such as a captcha page; or `count` calls that
+/// act leave `state_hash` unchanged. A short answer that different objects may share
+/// ("valid", "active") is work, and so is reading different files. Reports a missing
+/// field if the result says nothing: ok, done, or the response of a write.
 ///
 /// Resets when: a call fails or returns something else, the session makes
 /// progress, or the state changes.
@@ -104,12 +106,12 @@ impl Stagnation {
         facts: &CallFacts,
         settings: &Settings,
     ) -> DetectorOutcome {
-        let (Some(call), Some(response), false) = (facts.call, facts.response, facts.failed())
-        else {
+        let response = facts.response.filter(|_| facts.answer_shows_no_effect());
+        let (Some(call), Some(response), false) = (facts.call, response, facts.failed()) else {
             self.last_response = None;
             self.same_result.clear();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
-            return if facts.failed() {
+            return if facts.failed() || (facts.call.is_some() && facts.response.is_some()) {
                 DetectorOutcome::NoMatch
             } else {
                 DetectorOutcome::MissingField(missing)

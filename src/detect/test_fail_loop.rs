@@ -15,7 +15,8 @@ use crate::domain::{
 /// when one call fails `count` + 1 times with nothing in between and one of the
 /// errors occurs twice.
 ///
-/// Resets when: the command passes or fails with another error. Other commands in
+/// Resets when: the command passes or fails with another error, or the session moves to
+/// another state of the world (another commit, branch, cluster). Other commands in
 /// between neither count nor reset.
 ///
 /// Cost: one map look-up per run.
@@ -46,6 +47,7 @@ pub struct Settings {
 #[derive(Default, Serialize, Deserialize)]
 struct CommandFailures {
     last_error: Option<Sig>,
+    world_moves: u32,
     streak: Streak,
 }
 
@@ -162,7 +164,10 @@ impl TestFailLoop {
             return DetectorOutcome::MissingField("tool_call.error");
         };
         let failures = self.commands.get_or_insert(call, &now.capacities.commands);
-        if failures.last_error.replace(error) == Some(error) {
+        // Another commit or cluster may fail for another reason.
+        let moved = failures.world_moves != now.at.world_moves;
+        failures.world_moves = now.at.world_moves;
+        if failures.last_error.replace(error) == Some(error) && !moved {
             if !failures.streak.push(now.at, Some(call)) {
                 return DetectorOutcome::NotApplicable;
             }

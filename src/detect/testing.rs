@@ -17,8 +17,8 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding, MarkerKind,
-        Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        AnswerKind, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding,
+        MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
@@ -61,11 +61,13 @@ pub fn call(name: &str) -> Script {
         tool: sig("tool"),
         lines: None,
         loose_args: None,
+        unordered_args: None,
+        answer: AnswerKind::Unknown,
+        moves_world: false,
         arg_words: Default::default(),
         response: None,
         error: None,
         unproductive: true,
-        is_empty_answer: false,
         is_acknowledged: true,
         changed_nothing: false,
         plan_steps_done: None,
@@ -255,7 +257,7 @@ impl Script {
 
     /// Nothing came back.
     pub fn empty(self) -> Self {
-        self.with(|call| call.facts.is_empty_answer = true)
+        self.with(|call| call.facts.answer = AnswerKind::Empty)
     }
 
     /// A read-only call of a tool of unknown operation.
@@ -377,6 +379,7 @@ impl Script {
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
+                world_moves: progress.world_moves(),
                 calls: progress.calls(),
                 round,
             };

@@ -70,6 +70,9 @@ pub struct EventPosition {
     pub progress: u32,
     /// How often `state_hash` had changed, on any event.
     pub state_changes: u32,
+    /// How often a call had moved to another state of the world: another commit, branch
+    /// or cluster. What failed before may fail there for another reason.
+    pub world_moves: u32,
     /// How many calls all agents had made since the last message of the user or the
     /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,
@@ -167,12 +170,16 @@ pub struct CallFacts {
     pub operation: Operation,
     /// A command that also changes a file: `sed -i … && pytest`.
     pub also_writes: bool,
+    /// The call moves to another state of the world: another commit, branch, cluster.
+    pub moves_world: bool,
     /// What the call acted on; `None`: unknown.
     pub target: Option<Sig>,
     /// The requested lines of the target, first and last, from 1; `None`: all.
     pub lines: Option<(u32, u32)>,
     /// The arguments without their numbers and without the order of their words.
     pub loose_args: Option<Sig>,
+    /// The arguments without the order of their words.
+    pub unordered_args: Option<Sig>,
     /// The words of the arguments. Empty unless there are enough for two calls to
     /// differ in one word and still overlap by nine tenths.
     pub arg_words: WordHashes,
@@ -188,11 +195,10 @@ pub struct CallFacts {
     pub response: Option<Sig>,
     /// The masked error of a failed call.
     pub error: Option<Sig>,
+    pub answer: AnswerKind,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,
-    /// Nothing came back, or what was asked for was not found.
-    pub is_empty_answer: bool,
     /// The answer only acknowledges the call, or none was sent.
     pub is_acknowledged: bool,
     /// The answer of a write says that it changed nothing.
@@ -213,6 +219,22 @@ pub struct CallFacts {
 /// fit inline, without an allocation.
 pub type WordHashes = SmallVec<[u32; 32]>;
 
+/// What an answer says, apart from its words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// It was not sent, or only as a hash.
+    #[default]
+    Unknown,
+    /// Nothing came back: no output, an empty list.
+    Empty,
+    /// The call failed, or what it asked for was not found.
+    Negative,
+    /// A line or two, which the answers for different objects may share: "valid".
+    Brief,
+    /// More text than the answers for different objects would share.
+    Substantial,
+}
+
 /// Which detectors count a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
@@ -225,6 +247,22 @@ pub enum CallKind {
 }
 
 impl CallFacts {
+    /// Whether different calls with this answer are stuck, rather than at work on
+    /// different objects: the answer is no, or more text than different objects share.
+    pub fn answer_shows_no_effect(&self) -> bool {
+        match self.answer {
+            AnswerKind::Negative => true,
+            // A silent run has succeeded; a silent search has found nothing.
+            AnswerKind::Empty => self.operation != Operation::Execute,
+            // Different files may have the same content.
+            AnswerKind::Substantial => self.operation != Operation::Read,
+            // Looking in different ways at the same thing.
+            AnswerKind::Brief => self.operation == Operation::Search,
+            // Only a hash was sent.
+            AnswerKind::Unknown => true,
+        }
+    }
+
     #[inline]
     pub fn failed(&self) -> bool {
         self.outcome == Some(Outcome::Error)
@@ -238,7 +276,7 @@ impl CallFacts {
     /// The call failed or brought nothing.
     #[inline]
     pub fn is_fruitless(&self) -> bool {
-        self.failed() || self.is_empty_answer
+        self.failed() || matches!(self.answer, AnswerKind::Empty | AnswerKind::Negative)
     }
 
     /// The call acted, and nothing is known of what that changed.

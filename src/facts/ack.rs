@@ -1,7 +1,7 @@
 //! Results without information: acknowledgements, empty outputs, exit statuses.
 //! Different calls that all get one are at work, not in a loop.
 
-use std::{borrow::Cow, fmt, sync::LazyLock};
+use std::{fmt, sync::LazyLock};
 
 use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -10,9 +10,6 @@ use crate::text::sql;
 
 /// Longer texts carry information.
 const SHORT_TEXT_BYTES_MAX: usize = 160;
-
-/// A line or two.
-const SMALL_RESULT_BYTES_MAX: usize = 256;
 
 /// Results that only say success, yes or no.
 #[rustfmt::skip]
@@ -31,36 +28,18 @@ const NO_OUTPUT_PHRASES: &[&str] = &[
     "empty output",
 ];
 
-/// Whether a result says that nothing came back, or that what was asked for was not found:
-/// no text, an empty list, "No files found", "(0 rows)", "Found 0 matches".
-pub(super) fn is_empty_answer(result: &str) -> bool {
-    const NOTHING_STARTS: &[&str] = &["no ", "nothing ", "none", "0 ", "null"];
-    /// Each of them contains "nd", which few short results do.
-    const NOT_FOUND_PHRASES: &[&str] = &["found 0 ", "not found", "not find", "n't find"];
-    let trimmed = result.trim();
-    if trimmed.is_empty() {
-        return true;
-    }
-    if !is_small_result(trimmed) {
+/// Whether a trimmed result has no content: no output, an empty list.
+pub(super) fn is_empty_result(trimmed: &str) -> bool {
+    const EMPTY_VALUES: &[&str] = &["[]", "{}", "()", "\"\"", "''", "null", "(empty)", "<empty>"];
+    if trimmed.len() > SHORT_TEXT_BYTES_MAX {
         return false;
     }
-    if trimmed.starts_with(['{', '[']) {
-        let has_empty_value = ["[]", "{}", "null"].iter().any(|it| trimmed.contains(it));
-        // The parser allocates its errors, so the text must at least end like a value.
-        return has_empty_value
-            && trimmed.ends_with(['}', ']'])
-            && serde_json::from_str(trimmed).is_ok_and(|EmptyCheck(is_empty)| is_empty);
-    }
-    let mut buffer = [0; SMALL_RESULT_BYTES_MAX];
-    let lowered = lowercase_into(trimmed, &mut buffer).trim_start_matches(['(', '<']);
-    NOTHING_STARTS
-        .iter()
-        .any(|start| lowered.starts_with(start))
-        || (memmem::find(lowered.as_bytes(), b"nd").is_some()
-            && NOT_FOUND_PHRASES
-                .iter()
-                .any(|phrase| lowered.contains(phrase)))
-        || reports_no_output(lowered)
+    let mut buffer = [0; SHORT_TEXT_BYTES_MAX];
+    trimmed.is_empty()
+        || EMPTY_VALUES
+            .iter()
+            .any(|value| value.eq_ignore_ascii_case(trimmed))
+        || reports_no_output(lowercase_into(trimmed, &mut buffer))
 }
 
 pub(super) fn is_acknowledgement(result: &str) -> bool {
@@ -95,6 +74,7 @@ fn is_acknowledgement_word(text: &str) -> bool {
 
 /// Whether a result is only a line or two, so that a search has hardly found anything.
 pub(super) fn is_small_result(result: &str) -> bool {
+    const SMALL_RESULT_BYTES_MAX: usize = 256;
     result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
@@ -105,7 +85,7 @@ fn is_scalar(result: &str) -> bool {
 }
 
 /// The text in ASCII lower case, written to a buffer; empty if it does not fit.
-fn lowercase_into<'b, const N: usize>(text: &str, buffer: &'b mut [u8; N]) -> &'b str {
+fn lowercase_into<'b>(text: &str, buffer: &'b mut [u8; SHORT_TEXT_BYTES_MAX]) -> &'b str {
     let Some(lowered) = buffer.get_mut(..text.len()) else {
         return "";
     };
@@ -190,65 +170,6 @@ impl<'de> Visitor<'de> for AcknowledgementVisitor {
     }
 }
 
-/// Whether a JSON value holds nothing: `[]`, `{"symbols": []}`, `{"count": 0}`.
-struct EmptyCheck(bool);
-
-impl<'de> Deserialize<'de> for EmptyCheck {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EmptyVisitor)
-    }
-}
-
-struct EmptyVisitor;
-
-impl<'de> Visitor<'de> for EmptyVisitor {
-    type Value = EmptyCheck;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(true))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(!value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(value == 0))
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(false))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(value == 0.0))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<EmptyCheck, E> {
-        Ok(EmptyCheck(text.trim().is_empty()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<EmptyCheck, A::Error> {
-        let mut all = true;
-        while let Some(EmptyCheck(is_empty)) = items.next_element()? {
-            all &= is_empty;
-        }
-        Ok(EmptyCheck(all))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<EmptyCheck, A::Error> {
-        let mut all = true;
-        while let Some((serde::de::IgnoredAny, EmptyCheck(is_empty))) = entries.next_entry()? {
-            all &= is_empty;
-        }
-        Ok(EmptyCheck(all))
-    }
-}
-
 /// Whether a line reports that all tests passed: "12 passed", "=== 12 passed in 0.1s ===",
 /// "test result: ok. 12 passed; 0 failed".
 fn is_all_passed(line: &str) -> bool {
@@ -285,17 +206,6 @@ pub(super) fn is_exit_status(error: &str) -> bool {
                         .iter()
                         .any(|part| part.eq_ignore_ascii_case(word))
             })
-}
-
-/// Replaces the tool's name in a short error: "no such tool: foo" is the same error for
-/// every name.
-pub(super) fn replace_tool_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
-    /// A shorter name occurs inside many words.
-    const NAME_BYTES_MIN: usize = 3;
-    if tool.len() < NAME_BYTES_MIN || error.len() > SHORT_TEXT_BYTES_MAX || !error.contains(tool) {
-        return Cow::Borrowed(error);
-    }
-    Cow::Owned(error.replace(tool, "<tool>"))
 }
 
 /// Whether a result is short enough for a receipt: one line.
@@ -382,17 +292,6 @@ mod tests {
         assert!(is_exit_status("exit status 1"));
         assert!(!is_exit_status("exit code 1: no such file a.rs"));
         assert!(!is_exit_status("command timed out after 30s"));
-    }
-
-    #[test]
-    fn an_error_that_names_the_tool_is_the_same_for_every_tool() {
-        let error =
-            |tool: &str| replace_tool_name(&format!("No such tool: {tool}"), tool).into_owned();
-        assert_eq!(error("foo"), error("browser"));
-        assert_eq!(
-            replace_tool_name("No such file: x", "cat"),
-            "No such file: x"
-        );
     }
 
     #[test]

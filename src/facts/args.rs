@@ -8,6 +8,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::same_call::{ArgumentFilter, is_view_argument};
 use crate::{
     domain::{Args, sanitize},
     text::{
@@ -31,7 +32,7 @@ pub(super) struct ParsedArguments<'a> {
 }
 
 impl<'a> ParsedArguments<'a> {
-    pub fn parse(args: &'a Args, ignore: &[String], key: &HashKey) -> Self {
+    pub fn parse(args: &'a Args, filter: ArgumentFilter<'_>, key: &HashKey) -> Self {
         match args {
             Args::Unknown => Self::default(),
             Args::Hash(hash) => Self {
@@ -40,22 +41,23 @@ impl<'a> ParsedArguments<'a> {
             },
             // Too long to normalize: compared as it is.
             Args::Text(text) if text.len() > NORMALIZED_BYTES_MAX => {
-                Self::parse_object(text, false, ignore, key).unwrap_or_else(|| Self {
+                Self::parse_object(text, false, filter, key).unwrap_or_else(|| Self {
                     hash: Some(key.hash_text(SignatureKind::JsonText, text)),
                     ..Self::default()
                 })
             }
             Args::Text(text) => match sanitize::strip_invisible(text) {
-                Cow::Borrowed(text) => Self::parse_visible(text, ignore, key),
-                Cow::Owned(text) => ParsedArguments::parse_visible(&text, ignore, key).into_owned(),
+                Cow::Borrowed(text) => Self::parse_visible(text, filter, key),
+                Cow::Owned(text) => ParsedArguments::parse_visible(&text, filter, key).into_owned(),
             },
         }
     }
 
     /// Parses text without invisible characters: between the tokens of JSON they would
     /// make it invalid.
-    fn parse_visible(text: &'a str, ignore: &[String], key: &HashKey) -> Self {
-        Self::parse_json(text, ignore, key).unwrap_or_else(|| Self::parse_plain_text(text, key))
+    fn parse_visible(text: &'a str, filter: ArgumentFilter<'_>, key: &HashKey) -> Self {
+        Self::parse_json(text, filter, key)
+            .unwrap_or_else(|| Self::parse_plain_text(text, filter, key))
     }
 
     fn into_owned<'b>(self) -> ParsedArguments<'b> {
@@ -74,15 +76,15 @@ impl<'a> ParsedArguments<'a> {
 
     /// Parses JSON, or a JSON string that itself contains an object, as some providers
     /// send it.
-    fn parse_json(json: &'a str, ignore: &[String], key: &HashKey) -> Option<Self> {
+    fn parse_json(json: &'a str, filter: ArgumentFilter<'_>, key: &HashKey) -> Option<Self> {
         if !json.trim_start().starts_with('"') {
-            return Self::parse_object(json, true, ignore, key);
+            return Self::parse_object(json, true, filter, key);
         }
         let inner: String = serde_json::from_str(json).ok()?;
         if !inner.trim_start().starts_with('{') {
             return None;
         }
-        Some(ParsedArguments::parse_object(&inner, false, ignore, key)?.into_owned())
+        Some(ParsedArguments::parse_object(&inner, false, filter, key)?.into_owned())
     }
 
     /// Parses an object or array. `is_visible_only`: no invisible character is in the JSON
@@ -90,7 +92,7 @@ impl<'a> ParsedArguments<'a> {
     fn parse_object(
         json: &'a str,
         is_visible_only: bool,
-        ignore: &[String],
+        filter: ArgumentFilter<'_>,
         key: &HashKey,
     ) -> Option<Self> {
         // An error of serde_json allocates; a plain command is recognised without it.
@@ -107,11 +109,19 @@ impl<'a> ParsedArguments<'a> {
         let mut parser = serde_json::Deserializer::from_str(json);
         let top = TopLevelVisitor {
             hasher: &mut hasher,
-            ignore,
+            filter,
             notable: &mut notable,
         };
         let hash = top.deserialize(&mut parser).ok()?;
         parser.end().ok()?;
+        // Without other arguments the explanation is what the call is about.
+        if notable.is_only_explained && !filter.keeps_explanations {
+            let filter = ArgumentFilter {
+                keeps_explanations: true,
+                ..filter
+            };
+            return Self::parse_object(json, is_visible_only, filter, key);
+        }
         Some(Self {
             hash: Some(hash),
             notable,
@@ -120,9 +130,9 @@ impl<'a> ParsedArguments<'a> {
     }
 
     /// Parses a plain command or truncated JSON. Runs of white space count as one.
-    fn parse_plain_text(text: &'a str, key: &HashKey) -> Self {
-        let words = text.split_whitespace();
-        let hash = words.fold(0, |hash, word| {
+    fn parse_plain_text(text: &'a str, filter: ArgumentFilter<'_>, key: &HashKey) -> Self {
+        let compared = if filter.is_shell { "" } else { text };
+        let hash = compared.split_whitespace().fold(0, |hash, word| {
             key.hash_pair(
                 SignatureKind::Json,
                 hash,
@@ -153,6 +163,8 @@ pub(super) struct NotableArguments<'a> {
     pub search_term: Option<Cow<'a, str>>,
     /// The arguments ask to wait or to poll.
     pub asks_to_wait: bool,
+    /// All arguments explain the call or limit it.
+    is_only_explained: bool,
     lines: LineArguments,
 }
 
@@ -224,7 +236,7 @@ impl LineArguments {
 /// Visits the outermost value, the only one with ignored keys and a target.
 struct TopLevelVisitor<'r, 'k, 'a> {
     hasher: &'r mut JsonHasher<'k>,
-    ignore: &'k [String],
+    filter: ArgumentFilter<'r>,
     notable: &'r mut NotableArguments<'a>,
 }
 
@@ -245,25 +257,39 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
         let mut entry_sum = 0u64;
+        let (mut kept, mut ignored) = (false, false);
         while let Some(name) = map.next_key::<JsonKey<'de>>()? {
-            if self.ignore.iter().any(|ignored| *ignored == name.0) {
+            if self.filter.is_ignored(&name.0) {
                 map.next_value::<serde::de::IgnoredAny>()?;
+                ignored = true;
                 continue;
             }
+            kept = true;
             let role = classify_argument(&name.0);
             // Values without a role are not captured: the texts of an edit have escapes and
             // would be copied.
             let is_wanted = role.is_relevant() || is_action_argument(&name.0);
             let mut captured = CapturedValue::default();
+            let numbers = self.hasher.words.numbers();
             let value = map.next_value_seed(JsonValueVisitor {
                 hasher: self.hasher,
                 capture: is_wanted.then_some(&mut captured),
             })?;
+            if self.hasher.words.numbers() != numbers && is_view_argument(&name.0) {
+                self.hasher.words.restore_numbers(numbers);
+            }
+            // A shell's command is compared by its meaning, not by its spelling.
+            let is_shell_command =
+                self.filter.is_shell && role.is_command && self.notable.command.is_none();
             if is_wanted {
                 self.notable.record_argument(&name.0, role, captured);
             }
+            if is_shell_command && self.notable.command.is_some() {
+                continue;
+            }
             entry_sum = entry_sum.wrapping_add(self.hasher.hash_entry(&name, value));
         }
+        self.notable.is_only_explained = ignored && !kept;
         Ok(self.hasher.hash_object(entry_sum))
     }
 
@@ -325,7 +351,7 @@ fn classify_lowercase_argument(name: &[u8]) -> ArgRole {
     // The best target first: paths, addresses, command lines, searches.
     let target_rank = match name {
         b"file_path" => 0, b"filepath" => 1, b"path" => 2, b"absolute_path" => 3,
-        b"target_file" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
+        b"target_file" | b"relative_path" | b"pathinproject" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
         b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" => 12, b"cmd" => 13,
         b"c" => 14, b"script" => 15, b"code" => 16, b"pattern" => 17, b"query" => 18, b"q" => 19,
         b"sql" => 20, b"statement" => 21, b"regex" => 22, b"directory" => 23, b"dir" => 24,

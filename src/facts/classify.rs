@@ -4,13 +4,15 @@ use std::borrow::Cow;
 
 use super::{
     args::NotableArguments,
+    outcome::CallTexts,
     shell::{self, ShellCommand},
+    shell_changes,
     tool_traits::{self, ToolTraits},
     tools::ToolClass,
 };
 use crate::{
     domain::{CallKind, Outcome, ToolCall},
-    text::{outage, sql, test_report},
+    text::{failure_report, outage, sql},
 };
 
 /// What a call does.
@@ -20,6 +22,9 @@ pub(super) struct CallAction {
     pub also_writes: bool,
     /// The lines that a command line shows.
     pub lines_shown: Option<(u32, u32)>,
+    /// A command line that acts on no particular file.
+    pub is_on_line: bool,
+    pub moves_world: bool,
 }
 
 impl From<ToolClass> for CallAction {
@@ -28,6 +33,8 @@ impl From<ToolClass> for CallAction {
             class,
             also_writes: false,
             lines_shown: None,
+            is_on_line: false,
+            moves_world: false,
         }
     }
 }
@@ -48,7 +55,15 @@ pub(super) fn classify_call<'a>(
         known
     };
     let action = match class {
-        Some(ToolClass::Other) => classify_unknown_tool(traits, args).into(),
+        Some(ToolClass::Other) => {
+            let arguments = command.as_deref().unwrap_or_default();
+            let effect = shell_changes::program_effect(&call.tool, arguments);
+            CallAction {
+                also_writes: effect.changes,
+                moves_world: effect.moves_world,
+                ..classify_unknown_tool(traits, args).into()
+            }
+        }
         Some(class) => class.into(),
         None => classify_shell_call(call, command, args),
     };
@@ -88,6 +103,7 @@ fn classify_shell_call<'a>(
         target,
         lines,
         writes_files,
+        moves_world,
         has_patch,
     } = match command.or(reported_target.map(Cow::Borrowed)) {
         None => return ToolClass::Execute.into(),
@@ -96,8 +112,11 @@ fn classify_shell_call<'a>(
     };
     // A failed change of no particular file is a failed run.
     let is_failed_run = class.is_write() && target.is_none() && has_failed(call) && !has_patch;
+    let is_on_line = target.is_none();
     args.target = target.or_else(|| args.target.take());
     CallAction {
+        is_on_line,
+        moves_world,
         class: if is_failed_run {
             ToolClass::Execute
         } else {
@@ -135,19 +154,25 @@ fn has_failed(call: &ToolCall) -> bool {
     reported_outcome(call) == Some(Outcome::Error)
 }
 
-/// The outcome of a call. A run that prints a report of failed tests has failed, whatever
-/// its last command returned.
-pub(super) fn effective_outcome(class: ToolClass, call: &ToolCall) -> Option<Outcome> {
-    let ran = class == ToolClass::Execute && reported_outcome(call) != Some(Outcome::Blocked);
-    if ran
-        && call
-            .result
-            .as_deref()
-            .is_some_and(test_report::reports_failures)
-    {
-        return Some(Outcome::Error);
+/// The outcome of a call. A run has failed, whatever its last command returned, if its
+/// harness reports an exit code, or its output reports the failure.
+pub(super) fn effective_outcome(
+    is_run: bool,
+    call: &ToolCall,
+    texts: &CallTexts<'_>,
+) -> Option<Outcome> {
+    let reported = reported_outcome(call);
+    if !is_run || matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
+        return reported;
     }
-    reported_outcome(call)
+    let result = texts.result.as_deref();
+    let has_failed = texts.exit_code.is_some_and(|code| code != 0)
+        || result.is_some_and(failure_report::reports_failed_run);
+    if has_failed {
+        Some(Outcome::Error)
+    } else {
+        reported
+    }
 }
 
 pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {

@@ -1,4 +1,5 @@
-//! The hashes of what a call returned: raw, masked, and without media.
+//! What makes two results the same: the hashes of what a call returned, raw, masked, and
+//! without media, harness and echo. docs/same-result.md describes the notion for users.
 //!
 //! The masked hash (see `text::mask`) makes two outcomes equal that differ only in times,
 //! ids and the like. Results and errors repeat in a loop, so masked hashes are cached by
@@ -8,12 +9,40 @@ use std::{borrow::Cow, hash::Hasher};
 
 use super::{FactExtractor, ack};
 use crate::{
-    domain::{Event, Outcome, Sig, ToolCall},
+    domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
+        echo::EchoTokens,
+        harness,
         key::SignatureKind,
         mask::{self, MaskKind},
     },
 };
+
+/// What a call returned, without what its harness added.
+pub(super) struct CallTexts<'a> {
+    pub result: Option<Cow<'a, str>>,
+    pub error: Cow<'a, str>,
+    /// The exit code that the harness reports in either.
+    pub exit_code: Option<i32>,
+}
+
+impl<'a> CallTexts<'a> {
+    pub fn new(call: &'a ToolCall) -> Self {
+        let result = call.result.as_deref().map(harness::strip);
+        let error = harness::strip(&call.error);
+        Self {
+            exit_code: error
+                .exit_code
+                .or(result.as_ref().and_then(|result| result.exit_code)),
+            result: result.map(|result| result.text),
+            error: error.text,
+        }
+    }
+
+    fn result(&self) -> &str {
+        self.result.as_deref().unwrap_or_default()
+    }
+}
 
 /// The hashes of a result or an error; zero if there is none.
 #[derive(Default)]
@@ -90,68 +119,68 @@ impl FactExtractor {
     }
 
     /// The signature of the answer without its media; `None`: it carries no information.
+    /// An answer that is no is compared without the echo of the arguments.
     pub(super) fn response_signature(
         &self,
         call: &ToolCall,
+        texts: &CallTexts<'_>,
+        answer: AnswerKind,
         failed: bool,
         result: &TextHashes,
     ) -> Option<Sig> {
-        if !failed && call.result_hash.is_empty() {
-            return result.informative;
-        }
-        if !failed {
+        if !failed && !call.result_hash.is_empty() {
             return self
                 .key
                 .signature_if_present(SignatureKind::Result, &call.result_hash);
         }
-        let result_text = call.result.as_deref().unwrap_or_default();
-        if call.error.is_empty() && result_text.is_empty() {
-            return None;
+        match answer {
+            AnswerKind::Unknown if !failed => None,
+            AnswerKind::Brief | AnswerKind::Substantial => result.informative,
+            AnswerKind::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),
+            AnswerKind::Unknown | AnswerKind::Negative => {
+                if texts.error.is_empty() && texts.result().is_empty() {
+                    return None;
+                }
+                let echo = echo_tokens(call);
+                let mut hasher = self.key.hasher(SignatureKind::Response);
+                for text in [&*texts.error, texts.result()] {
+                    let cut = echo.cut(text);
+                    hasher.write(cut.as_deref().unwrap_or(text).as_bytes());
+                }
+                Some(Sig::new(hasher.finish()))
+            }
         }
-        let mut hasher = self.key.hasher(SignatureKind::Response);
-        hasher.write(call.error.as_bytes());
-        hasher.write(result_text.as_bytes());
-        Some(Sig::new(hasher.finish()))
     }
 
-    /// The signature of a failed call's masked error.
+    /// The signature of a failed call's masked error, without the echo of the arguments.
     pub(super) fn error_signature(
         &self,
         call: &ToolCall,
+        texts: &CallTexts<'_>,
         signature: Option<Sig>,
         error: &TextHashes,
     ) -> Option<Sig> {
         // Some brokers send the error text as the result, or in both fields.
-        let result_text = call.result.as_deref().unwrap_or_default();
-        if call.error.is_empty() && result_text.is_empty() {
+        let result_text = texts.result();
+        if texts.error.is_empty() && result_text.is_empty() {
             return None;
         }
         let mut hasher = self.key.hasher(SignatureKind::Error);
-        let error_hash = self
-            .hash_without_tool_name(&call.error, &call.tool)
-            .unwrap_or(error.masked);
-        let result_hash = self
-            .hash_without_tool_name(result_text, &call.tool)
-            .unwrap_or_else(|| self.hash_text(result_text, MaskKind::Error).masked);
-        hasher.write_u64(error_hash);
-        hasher.write_u64(result_hash);
+        let echo = echo_tokens(call);
+        let masked = |text: &str, known: Option<u64>| match echo.cut(text) {
+            Some(cut) => self.hash_text(&cut, MaskKind::Error).masked,
+            None => known.unwrap_or_else(|| self.hash_text(text, MaskKind::Error).masked),
+        };
+        hasher.write_u64(masked(&texts.error, Some(error.masked)));
+        hasher.write_u64(masked(result_text, None));
         // An exit status alone does not make the errors of different calls equal.
         if result_text.is_empty()
-            && ack::is_exit_status(&call.error)
+            && ack::is_exit_status(&texts.error)
             && let Some(signature) = signature
         {
             hasher.write_u64(signature.get());
         }
         Some(Sig::new(hasher.finish()))
-    }
-
-    /// The masked hash of an error with the tool's name replaced; `None` if it does not
-    /// contain the name.
-    fn hash_without_tool_name(&self, text: &str, tool: &str) -> Option<u64> {
-        match ack::replace_tool_name(text, tool) {
-            Cow::Owned(unnamed) => Some(self.hash_masked(&unnamed, MaskKind::Error).0),
-            Cow::Borrowed(_) => None,
-        }
     }
 
     /// The signatures of everything that was sent about an outcome, one with masked texts
@@ -162,6 +191,7 @@ impl FactExtractor {
         event: &Event,
         call: &ToolCall,
         ignore_result: bool,
+        directory: u64,
         [result, error]: [&TextHashes; 2],
     ) -> OutcomeSignatures {
         let key = &self.key;
@@ -175,6 +205,7 @@ impl FactExtractor {
             Some(Outcome::Error) => 2,
             Some(Outcome::Blocked) => 3,
         };
+        // A hash that was sent stands for the result.
         let (result_kind, result_hashes) = match &call.result {
             _ if ignore_result => (0, [0; 2]),
             _ if !call.result_hash.is_empty() => (1, [hash_or_zero(&call.result_hash); 2]),
@@ -188,10 +219,11 @@ impl FactExtractor {
             [0, 0] => 0,
             [content, state] => key.hash_pair(SignatureKind::Outcome, content, state),
         };
+        // What is compared as it is, then the texts, masked and raw.
         let rest = key.hash_pair(
             SignatureKind::Outcome,
             states,
-            outcome_code << 8 | result_kind,
+            (outcome_code << 8 | result_kind) ^ directory,
         );
         let combine = |result: u64, error: u64| {
             let texts = key.hash_pair(SignatureKind::Outcome, result, error);
@@ -202,4 +234,13 @@ impl FactExtractor {
             raw: combine(result_hashes[1], error.raw),
         }
     }
+}
+
+/// What an answer to the call may echo.
+fn echo_tokens(call: &ToolCall) -> EchoTokens<'_> {
+    let args = match &call.args {
+        Args::Text(text) => text.as_str(),
+        Args::Unknown | Args::Hash(_) => "",
+    };
+    EchoTokens::new(&call.tool, args)
 }

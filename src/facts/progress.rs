@@ -1,4 +1,6 @@
-//! The progress counter of a session. Cost: a linear search over the written paths per
+//! What counts as progress, and the counter of it in a session: a write that changed
+//! something, whatever made it; a move to another state of the world; a changed
+//! `state_hash`; a user's message. docs/progress.md describes the notion for users. Cost: a linear search over the written paths per
 //! write, bounded by the capacity given by the engine.
 
 use std::collections::VecDeque;
@@ -7,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{CallFacts, Capacity, Sig};
 
-/// Counts a session's progress: a successful write that changed something, a
-/// changed state of the world, a user's message. A write whose answer says that it
-/// changed nothing is none, nor is a new plan. Two calls with the same count
+/// Counts a session's progress: a successful write that changed something, a move to
+/// another state of the world or a changed one, a user's message. A write whose answer says
+/// that it changed nothing is none, nor is a new plan. Two calls with the same count
 /// have no progress between them.
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
@@ -18,6 +20,8 @@ pub struct ProgressCounter {
     count: u32,
     /// How many of `count` were changes of state.
     state_changes: u32,
+    /// How many of `count` were moves to another state of the world.
+    world_moves: u32,
     /// Calls since the last user message or the start of a run.
     calls: u32,
     state: Option<Sig>,
@@ -33,6 +37,10 @@ impl ProgressCounter {
 
     pub fn state_changes(&self) -> u32 {
         self.state_changes
+    }
+
+    pub fn world_moves(&self) -> u32 {
+        self.world_moves
     }
 
     pub fn calls(&self) -> u32 {
@@ -62,7 +70,10 @@ impl ProgressCounter {
         let writes = (call.wrote() || (call.also_writes && !call.failed()))
             && !call.changed_nothing
             && call.plan_steps_done.is_none();
-        if writes && self.update_content(call, paths) {
+        if call.moves_world && !call.failed() {
+            self.world_moves = self.world_moves.wrapping_add(1);
+            self.advance();
+        } else if writes && self.update_content(call, paths) {
             self.advance();
         }
         self.count
@@ -84,8 +95,13 @@ impl ProgressCounter {
         let Some(content) = call.content.or(call.call) else {
             return true;
         };
-        // A tool without a target, such as a plan, is its own path.
-        let path = call.target.unwrap_or(call.tool);
+        // A tool without a target is its own path. An action that is no write of a file is
+        // a change the first time: alternating between two of them is none.
+        let path = if call.is_change() {
+            call.target.unwrap_or(call.tool)
+        } else {
+            content
+        };
         if let Some(known) = self
             .contents
             .iter_mut()

@@ -9,7 +9,10 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
-use super::tools::ToolClass;
+use super::{
+    shell_changes::{self, CommandEffect},
+    tools::ToolClass,
+};
 use crate::text::shell_words;
 
 /// A classified command line.
@@ -20,8 +23,9 @@ pub(super) struct ShellCommand<'a> {
     pub target: Option<Cow<'a, str>>,
     /// The lines of the file that it shows, counted from 1.
     pub lines: Option<(u32, u32)>,
-    /// A part of it changes a file, whatever the whole does.
+    /// A part of it changes a file or something else, whatever the whole does.
     pub writes_files: bool,
+    pub moves_world: bool,
     pub has_patch: bool,
 }
 
@@ -32,6 +36,7 @@ impl ShellCommand<'_> {
             target: None,
             lines: None,
             writes_files: false,
+            moves_world: false,
             has_patch: false,
         }
     }
@@ -65,7 +70,19 @@ pub(super) fn parse_command_line(line: &str) -> ShellCommand<'_> {
             ..ShellCommand::with_class(ToolClass::Edit)
         };
     }
-    parse_script(strip_heredocs(unwrap_shell_script(line)))
+    let script = unwrap_shell_script(line);
+    let writes_by_program = runs_program(&script) && shell_changes::script_writes(&script);
+    let command = parse_script(strip_heredocs(script));
+    ShellCommand {
+        writes_files: command.writes_files || writes_by_program,
+        ..command
+    }
+}
+
+/// Whether an interpreter reads its program from the command line.
+fn runs_program(script: &str) -> bool {
+    const INTERPRETERS: &[&str] = &["python", "perl", "node", "ruby", "php", "deno", "bun "];
+    script.contains("<<") && INTERPRETERS.iter().any(|name| script.contains(name))
 }
 
 fn parse_script(line: Cow<'_, str>) -> ShellCommand<'_> {
@@ -90,6 +107,7 @@ fn parse_line(line: &str) -> ShellCommand<'_> {
 
 fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     let mut writes_files = false;
+    let mut moves_world = false;
     let mut strongest: Option<SimpleCommand> = None;
     let mut is_computed = false;
     for part_words in words.split(|word| is_separator(word)) {
@@ -97,7 +115,8 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
             is_computed |= strongest.is_some() && computes(part_words);
             continue;
         };
-        writes_files |= part.class.is_write();
+        writes_files |= part.class.is_write() || part.effect.changes;
+        moves_world |= part.effect.moves_world;
         if strongest
             .as_ref()
             .is_none_or(|known| part.rank() > known.rank())
@@ -119,6 +138,7 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
                 .map(Cow::Borrowed),
             lines: part.lines,
             writes_files,
+            moves_world,
             has_patch: false,
         },
     )
@@ -132,12 +152,12 @@ fn computes(words: &[&str]) -> bool {
 
 /// Whether a word separates two simple commands. The match is on bytes, which compiles to
 /// comparisons; a match on strings calls a function for each.
-fn is_separator(word: &str) -> bool {
+pub(super) fn is_separator(word: &str) -> bool {
     matches!(word.as_bytes(), b"&&" | b"||" | b";" | b"|" | b"&")
 }
 
 /// The script of `bash -lc "…"`, else the line itself.
-fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
+pub(super) fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
     const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
     let trimmed = line.trim_start();
     if !trimmed.starts_with(['b', 's', 'z', '/']) {
@@ -168,13 +188,13 @@ fn strip_heredocs(line: Cow<'_, str>) -> Cow<'_, str> {
             out.push('\n');
             continue;
         };
-        let tag = after
-            .trim_start_matches(['-', ' '])
-            .split_whitespace()
-            .next()
-            .unwrap_or_default()
-            .trim_matches(['\'', '"']);
+        let after = after.trim_start_matches(['-', ' ']);
+        let end = after.find([' ', '\t', ';', '|', '&', '>', ')']);
+        let (tag, behind) = after.split_at(end.unwrap_or(after.len()));
+        let tag = tag.trim_matches(['\'', '"', '\\']);
+        // `cat <<EOF > f` redirects behind the tag.
         out.push_str(before);
+        out.push_str(behind);
         out.push('\n');
         lines.by_ref().find(|line| line.trim() == tag);
     }
@@ -186,6 +206,7 @@ struct SimpleCommand<'a> {
     class: ToolClass,
     target: Option<&'a str>,
     lines: Option<(u32, u32)>,
+    effect: CommandEffect,
 }
 
 impl<'a> SimpleCommand<'a> {
@@ -232,7 +253,10 @@ impl<'a> SimpleCommand<'a> {
                 Self::with_target(ToolClass::Write, None)
             }
             b"git" => Self::parse_git(rest),
-            _ => Self::with_target(ToolClass::Execute, None),
+            _ => Self {
+                effect: shell_changes::command_effect(name, rest),
+                ..Self::with_target(ToolClass::Execute, None)
+            },
         };
         Some(part)
     }
@@ -242,6 +266,7 @@ impl<'a> SimpleCommand<'a> {
             class,
             target,
             lines: None,
+            effect: CommandEffect::default(),
         }
     }
 
@@ -258,34 +283,17 @@ impl<'a> SimpleCommand<'a> {
     }
 
     fn parse_git(rest: &[&'a str]) -> Self {
-        const MUTATING_SUBCOMMANDS: &[&str] = &[
-            "add",
-            "commit",
-            "checkout",
-            "switch",
-            "merge",
-            "rebase",
-            "reset",
-            "restore",
-            "stash",
-            "apply",
-            "am",
-            "mv",
-            "rm",
-            "push",
-            "pull",
-            "cherry-pick",
-            "revert",
-            "tag",
-            "branch",
-        ];
-        let verb = rest.iter().find(|word| !word.starts_with('-'));
-        match verb.copied() {
-            Some(verb) if MUTATING_SUBCOMMANDS.contains(&verb) => {
-                Self::with_target(ToolClass::Write, None)
-            }
-            Some("grep") => Self::with_target(ToolClass::Search, None),
-            _ => Self::with_target(ToolClass::Execute, None),
+        let effect = shell_changes::git_effect(rest);
+        let class = if effect.changes {
+            ToolClass::Write
+        } else if shell_changes::git_only_looks(rest) {
+            ToolClass::Search
+        } else {
+            ToolClass::Execute
+        };
+        Self {
+            effect,
+            ..Self::with_target(class, None)
         }
     }
 
@@ -326,7 +334,7 @@ fn is_assignment(word: &[u8]) -> bool {
 }
 
 /// Whether a word redirects output to the next one.
-fn is_redirection(word: &str) -> bool {
+pub(super) fn is_redirection(word: &str) -> bool {
     matches!(
         word.as_bytes(),
         b">" | b">>" | b">&" | b"&>" | b">&1" | b">&2"
@@ -396,6 +404,7 @@ mod tests {
         check("cat a.rs 2>/dev/null", ToolClass::Read, Some("a.rs"));
         check("cat a.rs 2>&1", ToolClass::Read, Some("a.rs"));
         check("grep -rn foo src", ToolClass::Search, None);
+        check("git status --short", ToolClass::Search, None);
         check("cat a | grep b", ToolClass::Search, None);
         check("sed -n '10,20p' a.rs", ToolClass::Read, Some("a.rs"));
     }
@@ -413,6 +422,11 @@ mod tests {
         check("sed -i 's/a/b/' a.rs", ToolClass::Edit, Some("a.rs"));
         check("echo hi > out.txt", ToolClass::Write, Some("out.txt"));
         check("echo hi>>out.txt", ToolClass::Edit, Some("out.txt"));
+        check(
+            "cat <<'EOF' > a.py\nprint(1)\nEOF",
+            ToolClass::Write,
+            Some("a.py"),
+        );
         check(
             "cd a && git add . && git commit -m x",
             ToolClass::Write,
@@ -435,7 +449,6 @@ mod tests {
         check("pytest | tee log", ToolClass::Execute, None);
         check("echo 'x' > a.py && python a.py", ToolClass::Execute, None);
         assert!(parse_command_line("echo 'x' > a.py && python a.py").writes_files);
-        check("git status --short", ToolClass::Execute, None);
         check("echo 'a > b'", ToolClass::Execute, None);
         check("echo \"unbalanced", ToolClass::Execute, None);
     }

@@ -21,6 +21,12 @@ pub(super) struct ToolTraits {
     pub runs_sql: bool,
     /// The tool rewrites the agent's own plan or todo list.
     pub is_plan: bool,
+    /// The tool runs something and answers with its output.
+    pub is_run: bool,
+    /// The tool changes something when it succeeds.
+    pub is_change: bool,
+    /// The tool moves to another branch, cluster or database.
+    pub moves_world: bool,
 }
 
 /// The bits of a packed class. A shell has all of them set.
@@ -37,6 +43,9 @@ impl ToolTraits {
             is_action: has_word_of(tool, ACTION_VERBS),
             runs_sql: has_word_of(tool, SQL_WORDS),
             is_plan: is_plan(tool),
+            is_run: has_word_of(tool, RUN_VERBS),
+            is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
+            moves_world: has_word_of(tool, MOVE_VERBS),
         }
     }
 
@@ -51,6 +60,9 @@ impl ToolTraits {
             self.is_read_only,
             self.is_action,
             self.runs_sql,
+            self.is_run,
+            self.is_change,
+            self.moves_world,
             self.is_plan,
         ];
         let flag_bits = flags
@@ -71,10 +83,13 @@ impl ToolTraits {
         Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(4),
-            is_read_only: flag(3),
-            is_action: flag(2),
-            runs_sql: flag(1),
+            is_editor: flag(7),
+            is_read_only: flag(6),
+            is_action: flag(5),
+            runs_sql: flag(4),
+            is_run: flag(3),
+            is_change: flag(2),
+            moves_world: flag(1),
             is_plan: flag(0),
         }
     }
@@ -120,7 +135,8 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
 const SHELL_TOOLS: &[&str] = &[
     "bash", "shell", "exec", "exec_command", "execute_command", "run_command",
     "run_shell_command", "local_shell", "terminal", "execute_bash", "run", "sh", "cmd",
-    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell",
+    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell", "execute",
+    "shell_command", "execute_shell_command", "run_in_terminal",
 ];
 
 /// The class of a tool by the built-in table; `None`: it is a shell. Editors that read and
@@ -203,6 +219,25 @@ const ACTION_VERBS: &[&str] = &[
     "refund", "transfer",
 ];
 
+/// Words in the names of tools that run something and answer with its output.
+const RUN_VERBS: &[&str] = &[
+    "run", "execute", "exec", "test", "tests", "build", "compile", "eval",
+];
+
+/// Words in the names of tools that change something.
+#[rustfmt::skip]
+const CHANGE_VERBS: &[&str] = &[
+    "create", "add", "update", "set", "delete", "remove", "save", "insert", "replace", "rename",
+    "edit", "write", "modify", "patch", "append", "upsert", "put", "apply", "move", "archive",
+    "assign", "label", "tag", "mark", "submit", "approve", "upload", "merge", "enable", "disable",
+    "book", "cancel", "refund", "transfer", "generate", "format", "fix", "install", "send", "post",
+    "reply", "publish", "schedule", "register", "execute", "restart", "deploy", "import", "commit",
+    "close", "reset", "claim", "resolve",
+];
+
+/// Words in the names of tools that move to another state of the world.
+const MOVE_VERBS: &[&str] = &["checkout", "switch", "bisect", "activate", "use", "connect"];
+
 /// Words in the names of tools that run SQL.
 const SQL_WORDS: &[&str] = &[
     "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
@@ -264,6 +299,9 @@ mod tests {
             "getWeather",
             "wait_for_job",
             "update_plan",
+            "switch_branch",
+            "replace_symbol_body",
+            "run_tests",
             "",
         ] {
             let traits = ToolTraits::from_name(tool);

@@ -346,6 +346,7 @@ mod tests {
                 time: std::time::SystemTime::UNIX_EPOCH,
                 progress: 0,
                 state_changes: 0,
+                world_moves: 0,
                 calls: 0,
                 round: round.map(sig),
             },

@@ -132,6 +132,7 @@ impl<'r, 'k> JsonValueVisitor<'r, 'k, '_> {
         if let Some(capture) = self.capture {
             capture.push_number(value as u64);
         }
+        self.hasher.words.push_number(value.to_bits());
         self.hasher.hash_scalar(b'n', value.to_bits())
     }
 }

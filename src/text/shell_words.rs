@@ -230,7 +230,8 @@ fn space_operators(line: &str) -> String {
             (None, '\'' | '"') => quote = Some(c),
             (Some(open), _) if open == c => quote = None,
             (None, '\n') => {
-                out.push_str(" ; ");
+                // The line feed stays, because it ends a comment.
+                out.push_str(" ;\n");
                 continue;
             }
             (None, ';' | '|' | '&' | '>') => {
@@ -286,6 +287,8 @@ mod tests {
         let split = SplitLine::parse("echo --x='a b'").unwrap();
         assert_eq!(split.words().as_slice(), ["echo", "--x=a b"]);
         assert!(SplitLine::parse("echo 'a").is_none());
+        let split = SplitLine::parse("# a comment\nls b").unwrap();
+        assert_eq!(split.words().as_slice(), ["ls", "b"]);
     }
 
     proptest! {

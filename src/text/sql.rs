@@ -25,6 +25,15 @@ pub fn is_mutation(statement: &str) -> bool {
     }
 }
 
+/// Whether a statement begins like one that only reads.
+pub fn is_query(statement: &str) -> bool {
+    let first = statement.split_whitespace().next().unwrap_or_default();
+    is_any_of(
+        first.trim_start_matches('('),
+        &["select", "with", "show", "explain", "describe", "pragma"],
+    )
+}
+
 fn is_any_of(word: &str, known: &[&str]) -> bool {
     known.iter().any(|known| known.eq_ignore_ascii_case(word))
 }

@@ -105,6 +105,7 @@ fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
             time: SystemTime::UNIX_EPOCH,
             progress: 0,
             state_changes: 0,
+            world_moves: 0,
             calls: 0,
             round,
         };

@@ -106,6 +106,7 @@ impl Session {
                 time: obs.time,
                 progress: self.progress.count(),
                 state_changes: self.progress.state_changes(),
+                world_moves: self.progress.world_moves(),
                 calls: self.progress.calls(),
                 round: obs.round,
             },

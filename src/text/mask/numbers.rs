@@ -1,5 +1,5 @@
 //! Finds numbers in results that are noise: dates, times, durations, counts of
-//! attempts, process ids and hashes.
+//! attempts, process ids, labelled ids, clocks, rates and hashes.
 //!
 //! The bytes next to a number rule out noise for most numbers, so that check runs
 //! first. Only the remaining numbers are parsed, together with the text before them.
@@ -27,7 +27,15 @@ pub fn is_plain_number(text: &[u8], at: usize) -> bool {
         return !last.is_ascii_hexdigit();
     }
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    !can_begin_noise(Cursor::new(text, at + digits), digits) && !can_end_noise_word(before)
+    !is_epoch(rest.get(..digits).unwrap_or_default())
+        && !can_begin_noise(Cursor::new(text, at + digits), digits)
+        && !can_end_noise_word(before)
+}
+
+/// Whether the digits are the seconds or milliseconds since 1970 of a day after 2001.
+#[inline]
+fn is_epoch(digits: &[u8]) -> bool {
+    matches!(digits.len(), 10 | 13) && digits.first() == Some(&b'1')
 }
 
 /// Bytes before a number that are examined: more than the longest gap, plus the end of
@@ -44,6 +52,7 @@ fn can_begin_noise(c: Cursor, digits: usize) -> bool {
         b' ' if second.is_ascii_alphabetic() => {
             let is_name = second.is_ascii_uppercase() && digits <= 2;
             is_name
+                || rate_end(c).is_some()
                 || can_begin_count_word(c.with_offset(c.at + 1))
                 || datetime::can_begin_unit(c.with_offset(c.at + 1))
         }
@@ -160,10 +169,12 @@ pub fn find_number_noise(text: &[u8], since: usize, at: usize) -> (Option<Replac
 fn find_hash_noise(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
     // Most words are too short for a hash.
     if word.len() < ids::HEX_HASH_LEN_MIN {
-        return None;
+        return find_labelled_id(text, word);
     }
-    let end = noise_end(Cursor::new(text, word.start), word.end, true)?;
-    Some((word.start..end, PLACEHOLDER))
+    if let Some(end) = noise_end(Cursor::new(text, word.start), word.end, true) {
+        return Some((word.start..end, PLACEHOLDER));
+    }
+    find_generated_id(text, word)
 }
 
 /// Noise in a word that begins with a digit and contains a letter.
@@ -173,8 +184,76 @@ fn find_quantity_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option
     }
     let c = Cursor::new(text, word.start);
     let end = noise_end(c, word.end, true)
-        .or_else(|| is_ordinal_attempt(text, since, word).then_some(word.end))?;
-    Some((word.start..end, PLACEHOLDER))
+        .or_else(|| is_ordinal_attempt(text, since, word).then_some(word.end));
+    match end {
+        Some(end) => Some((word.start..end, PLACEHOLDER)),
+        None => find_generated_id(text, word),
+    }
+}
+
+/// An id that a machine made: a long word with digits in several places, a word after a
+/// prefix that ids have (`req_`), or one after a label (`ID: 44d4c0`).
+fn find_generated_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
+    /// Shorter words with digits are names: `postgres16alpine`.
+    const LONG_LEN_MIN: usize = 18;
+    #[rustfmt::skip]
+    const PREFIXES: [&str; 12] = [
+        "req", "call", "msg", "resp", "evt", "trace", "span", "sess", "toolu", "chatcmpl", "corr",
+        "txn",
+    ];
+    let id = text.get(word.clone())?;
+    if word.len() >= LONG_LEN_MIN && ids::is_long_id(id) {
+        return Some((word.clone(), PLACEHOLDER));
+    }
+    let before = text.get(..word.start)?;
+    if let [rest @ .., b'_'] = before {
+        let letters = rest.iter().rev().take_while(|b| b.is_ascii_alphabetic());
+        let prefix = rest.get(rest.len() - letters.count()..)?;
+        if word.len() >= 6 && is_one_of(prefix, &PREFIXES) {
+            return Some((word.clone(), PLACEHOLDER));
+        }
+    }
+    find_labelled_id(text, word)
+}
+
+/// The word after `ID:`, `id=` and the like.
+fn find_labelled_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
+    is_after_label(text, word.start, &ID_LABELS).then(|| (word.clone(), PLACEHOLDER))
+}
+
+/// Labels of ids, and of clocks.
+const ID_LABELS: [&str; 5] = ["id", "ids", "ts", "pgid", "epoch"];
+const CLOCK_LABELS: [&str; 6] = ["ts", "time", "timestamp", "epoch", "at", "date"];
+
+/// Whether seconds since 1970 are a clock's. A number that stands alone is the result.
+fn is_clock(text: &[u8], at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    matches!(before.last(), Some(b'[' | b'(')) || is_after_label(text, at, &CLOCK_LABELS)
+}
+
+/// Whether one of the labels stands before `at`: "Request ID: ", "ts=".
+fn is_after_label(text: &[u8], at: usize, labels: &[&str]) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    let gap = before
+        .iter()
+        .rev()
+        .take_while(|b| matches!(b, b' ' | b':' | b'=' | b'#'))
+        .count();
+    let (label, gap) = before.split_at(before.len() - gap);
+    if !gap.iter().any(|b| matches!(b, b':' | b'=')) || gap.len() > 3 {
+        return false;
+    }
+    let letters = label.iter().rev().take_while(|b| b.is_ascii_alphabetic());
+    let word = label.get(label.len() - letters.count()..);
+    word.is_some_and(|word| is_one_of(word, labels))
+}
+
+/// The end of a rate that begins with a number which ends here: " MB/s".
+fn rate_end(mut c: Cursor) -> Option<usize> {
+    c.eat(b' ');
+    c.eat_any(b"kKMGT");
+    c.eat(b'i');
+    (c.eat_any(b"Bb") && c.eat(b'/') && c.eat(b's') && c.is_word_end()).then_some(c.at)
 }
 
 /// Noise in a word that consists of digits.
@@ -204,8 +283,14 @@ fn find_digits_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<R
     if is_fraction(c) {
         return None;
     }
+    let digits = text.get(word.clone()).unwrap_or_default();
     let end = measurement_end(c, word.end)
-        .or_else(|| is_attempt_count(text, since, word).then_some(word.end))?;
+        .or_else(|| rate_end(c.with_offset(datetime::decimal_end(c))))
+        .or_else(|| is_attempt_count(text, since, word).then_some(word.end))
+        .or_else(|| {
+            (is_epoch(digits) && is_clock(text, word.start)).then(|| datetime::decimal_end(c))
+        })
+        .or_else(|| is_after_label(text, word.start, &ID_LABELS).then_some(word.end))?;
     Some((word.start..end, PLACEHOLDER))
 }
 

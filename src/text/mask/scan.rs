@@ -309,8 +309,19 @@ pub fn measurement_end(c: Cursor, end: usize) -> Option<usize> {
 fn numbers_end(mut c: Cursor) -> usize {
     c.at = datetime::decimal_end(c);
     while matches!(c.peek(0), b'.' | b':') && c.peek(1).is_ascii_digit() {
+        // In `sha256:8c6d` a digest follows, which is masked by itself.
+        let is_word = c.peek(0) == b':' && has_letter_in_word(c.with_offset(c.at + 1));
+        if is_word {
+            break;
+        }
         c.at += 1;
         c.at = datetime::decimal_end(c);
     }
     c.at
+}
+
+/// Whether the run of letters and digits at the cursor has a letter.
+fn has_letter_in_word(mut c: Cursor) -> bool {
+    c.skip_while(|b| b.is_ascii_digit());
+    c.peek(0).is_ascii_alphabetic()
 }

@@ -61,6 +61,38 @@ fn counts_of_errors_are_kept_even_with_a_word_in_between() {
 }
 
 #[test]
+fn labelled_ids_clocks_and_rates_in_results_are_masked() {
+    same(
+        Result,
+        "Request ID: req_01P43XETH4PY",
+        "Request ID: req_01A05KVMN7EV",
+    );
+    same(Result, "Chunk ID: 44d4c0 ok", "Chunk ID: 9be21f ok");
+    same(Result, "ts=1763371205 none left", "ts=1763371214 none left");
+    same(
+        Result,
+        "[1763371205.123] none left",
+        "[1763371214.456] none left",
+    );
+    same(Result, "copied at 118 MB/s", "copied at 97 MB/s");
+    same(Result, "id=4711 queued", "id=4712 queued");
+    same(
+        Result,
+        "trace 01JD4XETH4PYDYHQRC6K4GV653",
+        "trace 01JD9KVMN7EVQ87229H7XWRW07",
+    );
+    differ(Result, "idle 4711", "idle 4712");
+    differ(Result, "postgres16alpine", "postgres17alpine");
+}
+
+#[test]
+fn a_digest_in_an_error_is_masked_whatever_it_begins_with() {
+    let got = |digest: &str| format!("digest mismatch: got \"sha256:{digest}\"");
+    let [letter, digit] = ["b26e02a44df1986e97dbf04a", "8c6d5eb823592330a714b7fd"].map(got);
+    same(Error, &letter, &digit);
+}
+
+#[test]
 fn numbers_in_results_are_kept() {
     differ(Result, "done=3", "done=4");
     differ(Result, "[ 40%] building", "[ 60%] building");
@@ -92,7 +124,6 @@ fn numbers_in_results_are_kept() {
     differ(Result, "2.5× faster", "3.5× faster");
     differ(Result, "3x faster", "4x faster");
     differ(Result, "ok, 1 left", "ok, 2 left");
-    differ(Result, "5 MB/s", "6 MB/s");
     differ(Result, "valid for 2 years", "valid for 3 years");
 }
 

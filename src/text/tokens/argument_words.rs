@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct ArgumentWords {
     /// The sum of the words' hashes, which does not depend on their order.
     hash_sum: u64,
+    /// The sum of the numbers' hashes.
+    number_sum: u64,
     hashes: WordHashes,
     bytes: usize,
 }
@@ -32,13 +34,19 @@ impl ArgumentWords {
         }
         let mut word = WordHasher::default();
         if text.is_ascii() {
+            // Most arguments have no digit, so numbers are collected apart.
+            let mut number = 0u64;
             for byte in text.bytes() {
                 match LOWERCASE_LETTERS[usize::from(byte)] {
-                    SEPARATOR => self.finish_word(&mut word),
-                    DIGIT => {}
+                    SEPARATOR => {
+                        self.finish_word(&mut word);
+                        self.push_number(std::mem::take(&mut number));
+                    }
+                    DIGIT => number = number.wrapping_mul(11).wrapping_add(u64::from(byte)),
                     letter => word.push_letter(letter),
                 }
             }
+            self.push_number(number);
         } else {
             for c in text.chars() {
                 if !c.is_alphanumeric() {
@@ -51,6 +59,25 @@ impl ArgumentWords {
             }
         }
         self.finish_word(&mut word);
+    }
+
+    /// The numbers so far, to leave later ones out with `restore_numbers`.
+    pub fn numbers(&self) -> u64 {
+        self.number_sum
+    }
+
+    pub fn restore_numbers(&mut self, numbers: u64) {
+        self.number_sum = numbers;
+    }
+
+    /// Adds a number to those that distinguish calls; 0: none.
+    #[inline]
+    pub fn push_number(&mut self, number: u64) {
+        if number != 0 {
+            self.number_sum = self
+                .number_sum
+                .wrapping_add(folded_multiply(number ^ WordHasher::SEED, PI_DIGITS));
+        }
     }
 
     /// Records the current word, if it is not empty, and starts the next one.
@@ -67,6 +94,13 @@ impl ArgumentWords {
     pub fn unordered_signature(&self, key: &HashKey) -> Option<Sig> {
         (self.bytes <= Self::BYTES_MAX && !self.hashes.is_empty())
             .then(|| Sig::new(key.hash_pair(SignatureKind::Words, self.hash_sum, 0)))
+    }
+
+    /// The same with the numbers: equal if only the order differs.
+    pub fn unordered_signature_with_numbers(&self, key: &HashKey) -> Option<Sig> {
+        self.unordered_signature(key).map(|words| {
+            Sig::new(key.hash_pair(SignatureKind::Words, words.get(), self.number_sum))
+        })
     }
 
     /// The hashes of all words, or none if there are too few words for an overlap of .9

@@ -1,0 +1,159 @@
+//! What an answer says, apart from its words: nothing, that nothing was found, or
+//! something. Different calls with one answer are stuck only if the answer is no.
+//!
+//! Cost: one Aho-Corasick pass over an answer of at most 400 bytes.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
+use super::ack;
+use crate::domain::AnswerKind;
+
+/// Longer answers carry information, whatever words are in them.
+const PHRASE_BYTES_MAX: usize = 400;
+/// Answers for different objects are often equal up to this length: "202 Accepted".
+const BRIEF_BYTES_MAX: usize = 100;
+
+/// Phrases that say that nothing was found, or that it is not allowed.
+#[rustfmt::skip]
+const NO_PHRASES: &[&str] = &[
+    "not found", "no match", "no result", "no such", "nothing found", "none found", "no hits",
+    "does not exist", "doesn't exist", "do not exist", "not exist", "could not find", "found 0 ",
+    "couldn't find", "cannot find", "can't find", "unable to find", "no files", "no rows",
+    "no records", "no items", "no entries", "no data", "0 results", "0 matches", "0 rows", "0 hits",
+    "0 files", "not available", "unknown ", "is not defined", "undefined ", "no longer available",
+    "nicht gefunden", "keine treffer", "introuvable", "aucun", "no encontrad", "sin resultados",
+    "non trovat", "未找到", "没有找到", "見つかりません",
+    "\"found\": false", "\"found\":false", "\"ok\": false", "\"ok\":false", "\"success\": false",
+    "\"success\":false", "\"count\": 0", "\"count\":0", "\"total\": 0", "\"total\":0", "[]",
+    "error: ", "error\":", "captcha", "access denied", "permission denied", "forbidden",
+    "unauthorized", "not authorized", "not allowed", "not permitted", "login required",
+    "authentication required", "invalid ", "verify you are", "verify that you are", "just a moment",
+    "unavailable", "end of results", "no more ",
+];
+/// What a check finds none of when all is well: "no problems found".
+#[rustfmt::skip]
+const GOOD_NEWS: &[&str] = &[
+    "no problem", "no issue", "no error", "no warning", "no vulnerabilit", "no conflict",
+    "no violation", "no difference", "no diagnostics", "no regressions", "0 errors", "0 problems",
+    "0 issues", "0 failures", "0 failed", "0 vulnerabilities", "\"error\": null", "\"error\":null",
+    "\"errors\": []", "\"errors\":[]", "\"warnings\": []", "\"issues\": []", "\"problems\": []",
+];
+
+static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(NO_PHRASES.iter().chain(GOOD_NEWS))
+        .ok()
+});
+
+/// What the answer of a call says. `result`: without what the harness added.
+pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerKind {
+    if failed {
+        return AnswerKind::Negative;
+    }
+    let Some(result) = result else {
+        return AnswerKind::Unknown;
+    };
+    let trimmed = result.trim();
+    if ack::is_empty_result(trimmed) {
+        AnswerKind::Empty
+    } else if trimmed.len() <= PHRASE_BYTES_MAX && says_no(trimmed) {
+        AnswerKind::Negative
+    } else if trimmed.len() <= BRIEF_BYTES_MAX {
+        AnswerKind::Brief
+    } else {
+        AnswerKind::Substantial
+    }
+}
+
+/// Whether a short answer says that what was asked for is not there or not allowed.
+fn says_no(answer: &str) -> bool {
+    let Some(searcher) = PHRASE_SEARCHER.as_ref() else {
+        return false;
+    };
+    let mut found = false;
+    for phrase in searcher.find_overlapping_iter(answer) {
+        if phrase.pattern().as_usize() >= NO_PHRASES.len() {
+            return false;
+        }
+        found = true;
+    }
+    found || is_nothing_found(answer)
+}
+
+/// Matches "No customers found", "no users match": a kind of thing between two words.
+fn is_nothing_found(answer: &str) -> bool {
+    const ENDINGS: &[&str] = &["found", "left", "match", "matched", "available"];
+    let mut words = answer
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    while words.by_ref().any(|word| word.eq_ignore_ascii_case("no")) {
+        let mut after = words.clone().skip(1).take(5);
+        if after.any(|word| {
+            ENDINGS
+                .iter()
+                .any(|ending| word.eq_ignore_ascii_case(ending))
+        }) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(result: &str, answer: AnswerKind) {
+        assert_eq!(classify(false, Some(result)), answer, "{result}");
+    }
+
+    #[test]
+    fn an_answer_without_content_is_empty() {
+        for empty in [
+            "",
+            " \n",
+            "[]",
+            "{}",
+            "null",
+            "(empty)",
+            "(no output)",
+            "\"\"",
+        ] {
+            check(empty, AnswerKind::Empty);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_was_found_is_negative() {
+        for no in [
+            "No matches found for 'x'",
+            "No customers found for 'Smyth'",
+            "Error: user not found",
+            "{\"ok\": false, \"detail\": \"shape not there\"}",
+            "{\"results\": [], \"total\": 0}",
+            "Keine Treffer",
+        ] {
+            check(no, AnswerKind::Negative);
+        }
+        assert_eq!(classify(true, None), AnswerKind::Negative);
+    }
+
+    #[test]
+    fn other_answers_are_not() {
+        for yes in [
+            "active",
+            "No problems found.",
+            "valid",
+            "UTC",
+            "{\"errors\": []}",
+        ] {
+            check(yes, AnswerKind::Brief);
+        }
+        check(&"row ".repeat(200), AnswerKind::Substantial);
+        assert_eq!(classify(false, None), AnswerKind::Unknown);
+    }
+}

@@ -1,0 +1,302 @@
+//! What makes two calls the same: the tool, and the arguments without those that only
+//! explain the call or limit its output; of a command line its meaning, not its spelling.
+//! docs/same-call.md describes the notion for users.
+//!
+//! Two spellings of a command line are one call if they differ in quotes, a `cd` before
+//! it, redirections of streams, a `tail` or `head` behind it, a `timeout` or `sleep` of
+//! another length, or an `echo` of the exit code.
+
+use crate::text::{
+    HashKey,
+    call_key::is_explaining,
+    key::SignatureKind,
+    shell_words::{self, ShellWords, SplitLine},
+};
+
+use super::shell;
+
+/// Which arguments distinguish the calls of a tool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ArgumentFilter<'t> {
+    /// Configured by `ignore_args`.
+    pub ignore: &'t [String],
+    /// The tool makes something, so its texts are what it makes: the description of a
+    /// ticket.
+    pub keeps_explanations: bool,
+    /// The command is compared by its meaning.
+    pub is_shell: bool,
+}
+
+impl ArgumentFilter<'_> {
+    pub fn is_ignored(&self, name: &str) -> bool {
+        self.ignore.iter().any(|ignored| *ignored == name)
+            || is_limit(name)
+            || is_request_id(name)
+            || (!self.keeps_explanations && is_explanation(name))
+    }
+}
+
+/// Whether an argument only tells one request from another.
+fn is_request_id(name: &str) -> bool {
+    matches!(
+        name,
+        "request_id" | "requestId" | "nonce" | "trace_id" | "correlation_id" | "idempotency_key"
+    )
+}
+
+/// Whether a number under this name says how much of an object is shown, or when. Any
+/// other number may name the object.
+pub(super) fn is_view_argument(name: &str) -> bool {
+    #[rustfmt::skip]
+    const VIEW_ARGUMENTS: &[&str] = &[
+        "page", "limit", "offset", "count", "size", "per_page", "page_size", "start", "end", "top",
+        "skip", "max_results", "num_results", "n", "k", "ts", "timestamp", "attempt", "retry",
+        "depth", "first", "last", "cursor", "width", "height", "temperature", "seed",
+    ];
+    VIEW_ARGUMENTS.contains(&name)
+}
+
+/// Whether an argument says why a call is made.
+fn is_explanation(name: &str) -> bool {
+    const MORE_EXPLANATIONS: &[&str] = &["purpose", "rationale", "intent", "why", "user_prompt"];
+    !is_limit(name) && (is_explaining(name) || MORE_EXPLANATIONS.contains(&name))
+}
+
+/// Whether an argument limits how long a call takes or how much it returns.
+fn is_limit(name: &str) -> bool {
+    const LIMITS: &[&str] = &[
+        "yield_time_ms",
+        "initial_wait",
+        "wait_seconds",
+        "wait_ms",
+        "block_until_ms",
+        "delay_ms",
+        "delay_seconds",
+    ];
+    // Most names have another first letter.
+    match name.as_bytes().first() {
+        Some(b't' | b'T') => name
+            .get(..7)
+            .is_some_and(|begin| begin.eq_ignore_ascii_case("timeout")),
+        Some(b'm') => name.starts_with("max_output"),
+        Some(b'y' | b'i' | b'w' | b'b' | b'd') => LIMITS.contains(&name),
+        _ => false,
+    }
+}
+
+/// A longer line is a program and compared as it is.
+const LINE_BYTES_MAX: usize = 1_024;
+
+/// A command line by its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CommandHash {
+    pub meaning: u64,
+    /// The directory that it changes to; 0: none. The same failure in another directory
+    /// is the same, but its silence there is news.
+    pub directory: u64,
+}
+
+pub(super) fn hash_command(line: &str, key: &HashKey) -> CommandHash {
+    let script = shell::unwrap_shell_script(line);
+    // The text of a heredoc is what the command is about.
+    if script.len() > LINE_BYTES_MAX || script.contains("<<") {
+        return hash_unparsed(&script, key);
+    }
+    match shell_words::split_plain(&script) {
+        Some(words) => hash_meaning(&words, key),
+        None => match SplitLine::parse(&script) {
+            Some(split) => hash_meaning(&split.words(), key),
+            None => hash_unparsed(&script, key),
+        },
+    }
+}
+
+fn hash_unparsed(script: &str, key: &HashKey) -> CommandHash {
+    CommandHash {
+        meaning: hash_words(script.split_whitespace(), key),
+        directory: 0,
+    }
+}
+
+fn hash_words<'w>(words: impl IntoIterator<Item = &'w str>, key: &HashKey) -> u64 {
+    words.into_iter().fold(0, |hash, word| {
+        let word = key.hash_text(SignatureKind::JsonText, word);
+        key.hash_pair(SignatureKind::Json, hash, word)
+    })
+}
+
+fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
+    let (mut directory, mut is_absolute) = (0, false);
+    let mut kept = ShellWords::new();
+    let mut separator = ";";
+    let mut rest = words;
+    while !rest.is_empty() {
+        let end = rest.iter().position(|word| shell::is_separator(word));
+        let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+        if let ["cd", path] = part {
+            directory = key.hash_text(SignatureKind::Target, path);
+        } else {
+            is_absolute |= part.iter().any(|word| word.starts_with('/'));
+        }
+        push_meaning(part, separator, &mut kept);
+        separator = after.first().copied().unwrap_or_default();
+        rest = after.get(1..).unwrap_or_default();
+    }
+    let meaning = if kept.is_empty() {
+        hash_words(words.iter().copied(), key)
+    } else {
+        hash_words(kept, key)
+    };
+    CommandHash {
+        meaning,
+        // A command that names its files absolutely does not depend on the directory.
+        directory: if is_absolute { 0 } else { directory },
+    }
+}
+
+/// Adds the words of a simple command that matter, after its separator.
+fn push_meaning<'a>(part: &[&'a str], separator: &'a str, kept: &mut ShellWords<'a>) {
+    let command = without_prefix(part);
+    let Some((name, arguments)) = command.split_first() else {
+        return;
+    };
+    match *name {
+        "cd" | "pushd" | "popd" | "true" | ":" | "source" | "." | "set" => return,
+        // Echoes the exit code, or a heading before the output.
+        "echo" if !arguments.iter().any(|word| shell::is_redirection(word)) => return,
+        // Shows a part of the output.
+        "head" | "tail" | "cat" | "less" | "more" if separator == "|" => {
+            let is_option = |word: &&str| {
+                word.starts_with('-') || word.bytes().all(|byte| byte.is_ascii_digit())
+            };
+            if arguments.iter().all(is_option) {
+                return;
+            }
+        }
+        _ => {}
+    }
+    if !kept.is_empty() {
+        // `&&`, `;` and a new line are one way to say "then".
+        kept.push(if matches!(separator, "|" | "||" | "&") {
+            separator
+        } else {
+            ";"
+        });
+    }
+    if *name == "sleep" {
+        kept.push("sleep");
+        return;
+    }
+    push_without_redirections(command, kept);
+}
+
+/// The command without `timeout 60` and the like before it.
+fn without_prefix<'w, 'a>(mut words: &'w [&'a str]) -> &'w [&'a str] {
+    while let Some((first, rest)) = words.split_first() {
+        words = match *first {
+            "time" | "nohup" | "command" | "exec" => rest,
+            "timeout" => {
+                let options = rest.iter().take_while(|word| word.starts_with('-')).count();
+                rest.get(options + 1..).unwrap_or_default()
+            }
+            _ => return words,
+        };
+    }
+    words
+}
+
+/// Adds words without redirections of streams to each other or to nowhere.
+fn push_without_redirections<'a>(words: &[&'a str], kept: &mut ShellWords<'a>) {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let dropped = match *word {
+            ">&1" | ">&2" => 1,
+            ">" | ">>" | "&>" | ">&" if matches!(next, "/dev/null" | "1" | "2") => 2,
+            _ => 0,
+        };
+        if dropped == 0 {
+            kept.push(word);
+            at += 1;
+            continue;
+        }
+        // The number of the stream stands before its redirection.
+        if matches!(kept.last(), Some(&("1" | "2"))) {
+            kept.pop();
+        }
+        at += dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_same(spellings: &[&str]) {
+        let hashes = spellings
+            .iter()
+            .map(|line| hash_command(line, &HashKey::fixed()).meaning);
+        let first = hashes.clone().next();
+        for (hash, line) in hashes.zip(spellings) {
+            assert_eq!(Some(hash), first, "{line}");
+        }
+    }
+
+    #[track_caller]
+    fn check_different(first: &str, second: &str) {
+        let key = HashKey::fixed();
+        let meaning = |line| hash_command(line, &key).meaning;
+        assert_ne!(meaning(first), meaning(second));
+    }
+
+    #[test]
+    fn spellings_of_a_command_are_one_command() {
+        check_same(&[
+            "pytest -q tests/a.py",
+            "cd /w && pytest -q tests/a.py",
+            "pytest -q tests/a.py 2>&1",
+            "pytest -q 'tests/a.py' 2>&1 | tail -20",
+            "timeout 60 pytest -q \"tests/a.py\" | head -n 5",
+            "pytest -q tests/a.py 2>/dev/null; echo \"exit: $?\"",
+            "bash -lc 'pytest -q tests/a.py'",
+            "pytest -q tests/a.py || true",
+        ]);
+        check_same(&["sleep 5 && curl x", "sleep 30; curl x"]);
+    }
+
+    #[test]
+    fn other_commands_are_not() {
+        check_different("pytest a.py", "pytest b.py");
+        check_different("CC=gcc make", "CC=clang make");
+        check_different("ls | wc -l", "ls");
+        check_different("cat a | tail -5", "cat b | tail -5");
+        check_different("echo a > f", "echo b > f");
+        check_different("cat > f <<EOF\na\nEOF", "cat > f <<EOF\nb\nEOF");
+        check_different("echo a", "echo b");
+        check_different("make > log", "make > other");
+    }
+
+    #[test]
+    fn explanations_and_limits_do_not_distinguish_calls() {
+        let filter = ArgumentFilter::default();
+        for name in [
+            "description",
+            "explanation",
+            "reason",
+            "timeout",
+            "timeoutMs",
+            "yield_time_ms",
+        ] {
+            assert!(filter.is_ignored(name), "{name}");
+        }
+        for name in ["path", "command", "timezone", "limit", "offset", "mode"] {
+            assert!(!filter.is_ignored(name), "{name}");
+        }
+        let making = ArgumentFilter {
+            keeps_explanations: true,
+            ..filter
+        };
+        assert!(!making.is_ignored("description") && making.is_ignored("timeout"));
+    }
+}

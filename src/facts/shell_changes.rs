@@ -1,0 +1,289 @@
+//! Which commands change something besides what they print: formatters and fixers,
+//! installers, generators, clusters and services; and which move to another state of the
+//! world, such as another commit. A change is progress, whatever made it.
+
+/// What a simple command changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CommandEffect {
+    /// It changes files, data or a service.
+    pub changes: bool,
+    /// It moves to another commit, branch, cluster or environment.
+    pub moves_world: bool,
+}
+
+const CHANGES: CommandEffect = CommandEffect {
+    changes: true,
+    moves_world: false,
+};
+const MOVES: CommandEffect = CommandEffect {
+    changes: true,
+    moves_world: true,
+};
+
+/// Options that make any command write.
+const WRITING_OPTIONS: &[&str] = &["--fix", "--write", "--in-place", "--inplace", "--apply"];
+/// Words that make any command a generator or a migration.
+#[rustfmt::skip]
+const GENERATING_WORDS: &[&str] = &[
+    "generate", "codegen", "migrate", "makemigrations", "gen", "scaffold", "seed",
+];
+
+/// The effect of a command by its name and arguments. Git is apart.
+pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
+    let verb = rest.iter().find(|word| !word.starts_with('-'));
+    let verb = verb.copied().unwrap_or_default();
+    if moves_world(name, rest) {
+        return MOVES;
+    }
+    let changes = changes_packages(name, verb, rest)
+        || changes_files(name, rest)
+        || changes_service(name, verb, rest)
+        || is_any(rest, WRITING_OPTIONS);
+    CommandEffect {
+        changes,
+        moves_world: false,
+    }
+}
+
+/// Installers, and the generators that they run.
+#[rustfmt::skip]
+fn changes_packages(name: &[u8], verb: &str, rest: &[&str]) -> bool {
+    const INSTALLING_VERBS: &[&str] = &[
+        "install", "i", "add", "ci", "remove", "uninstall", "update", "upgrade", "get", "sync",
+        "restore",
+    ];
+    match name {
+        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt" | b"apt-get"
+        | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda" | b"dotnet" | b"uv" => {
+            INSTALLING_VERBS.contains(&verb) || is_any(rest, GENERATING_WORDS)
+        }
+        b"cargo" => matches!(verb, "add" | "remove" | "fmt" | "fix" | "install" | "update"),
+        b"go" => matches!(verb, "get" | "mod" | "install" | "generate" | "fmt"),
+        b"python" | b"python3" => {
+            let is_pip = rest.windows(2).any(|pair| matches!(pair, ["-m", "pip"]));
+            is_pip && is_any(rest, &["install"]) || is_any(rest, GENERATING_WORDS)
+        }
+        _ => is_any(rest, GENERATING_WORDS),
+    }
+}
+
+/// Formatters and other programs that write files.
+fn changes_files(name: &[u8], rest: &[&str]) -> bool {
+    match name {
+        b"black" | b"isort" | b"rustfmt" | b"protoc" | b"ed" | b"ex" | b"dos2unix" | b"unzip"
+        | b"wget" | b"truncate" | b"install" => !is_any(rest, &["--check", "--diff"]),
+        b"autopep8" | b"clang-format" | b"yq" => rest.iter().any(|word| word.starts_with("-i")),
+        b"gofmt" | b"goimports" | b"shfmt" => is_any(rest, &["-w"]),
+        b"perl" | b"ruby" => rest
+            .iter()
+            .any(|word| word.starts_with('-') && word.contains('i')),
+        b"curl" => is_any(rest, &["-o", "-O", "--output", "--remote-name"]),
+        b"tar" => rest.first().is_some_and(|mode| mode.contains('x')),
+        _ => false,
+    }
+}
+
+/// Services, clusters and databases.
+#[rustfmt::skip]
+fn changes_service(name: &[u8], verb: &str, rest: &[&str]) -> bool {
+    match name {
+        b"systemctl" | b"service" => {
+            is_any(rest, &["start", "stop", "restart", "reload", "enable", "disable"])
+        }
+        b"kubectl" | b"oc" => [
+            "apply", "create", "delete", "patch", "scale", "set", "label", "annotate", "rollout",
+            "drain", "cordon", "replace",
+        ]
+        .contains(&verb),
+        b"helm" => matches!(verb, "install" | "upgrade" | "uninstall" | "rollback"),
+        b"docker" | b"podman" => is_any(
+            rest,
+            &["up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill"],
+        ),
+        b"terraform" | b"tofu" | b"pulumi" => {
+            matches!(verb, "apply" | "destroy" | "import" | "init" | "up")
+        }
+        b"psql" | b"mysql" | b"sqlite3" => rest
+            .iter()
+            .any(|word| crate::text::sql::is_mutation(word.trim_start())),
+        _ => false,
+    }
+}
+
+/// The effect of `git` with these arguments.
+pub(super) fn git_effect(rest: &[&str]) -> CommandEffect {
+    let (verb, operands) = git_verb(rest);
+    let mut words = operands.iter().filter(|word| !word.starts_with('-'));
+    // `git checkout -- file` and `git checkout file.rs` restore files.
+    let names_files = rest.iter().any(|word| *word == "--" || *word == ".")
+        || words.clone().any(|word| {
+            let extension = word.rsplit_once('.').map(|(_, extension)| extension);
+            // `v1.2.3` is a tag.
+            extension.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_alphabetic()))
+        });
+    match verb {
+        "checkout" | "switch" if !names_files => MOVES,
+        "bisect" | "worktree" | "merge" | "rebase" | "pull" | "cherry-pick" | "revert" => MOVES,
+        "reset" if rest.contains(&"--hard") => MOVES,
+        "stash" if !matches!(words.next().copied(), Some("list" | "show")) => MOVES,
+        "add" | "commit" | "checkout" | "switch" | "reset" | "restore" | "apply" | "am" | "mv"
+        | "rm" | "push" | "tag" | "branch" | "clone" | "init" | "fetch" | "clean" | "submodule" => {
+            CHANGES
+        }
+        _ => CommandEffect::default(),
+    }
+}
+
+/// Whether `git` with these arguments only shows the state of the repository.
+pub(super) fn git_only_looks(rest: &[&str]) -> bool {
+    // Another repository is another object.
+    let elsewhere = rest
+        .windows(2)
+        .any(|pair| matches!(pair, ["-C", path] if *path != "."));
+    !elsewhere
+        && matches!(
+            git_verb(rest).0,
+            "status" | "diff" | "log" | "show" | "blame" | "grep" | "ls-files" | "rev-parse"
+        )
+}
+
+/// The subcommand of `git`, behind its options, and the words after it.
+fn git_verb<'w, 'a>(mut rest: &'w [&'a str]) -> (&'a str, &'w [&'a str]) {
+    while let Some((first, after)) = rest.split_first() {
+        rest = match *first {
+            "-C" | "-c" => after.get(1..).unwrap_or_default(),
+            option if option.starts_with('-') => after,
+            verb => return (verb, after),
+        };
+    }
+    ("", &[])
+}
+
+/// The effect of a tool that is named after a program and given its arguments.
+pub(super) fn program_effect(tool: &str, arguments: &str) -> CommandEffect {
+    let words: smallvec::SmallVec<[&str; 16]> = arguments.split_whitespace().take(16).collect();
+    let rest = match words.as_slice() {
+        [first, rest @ ..] if *first == tool => rest,
+        words => words,
+    };
+    match tool {
+        "git" => git_effect(rest),
+        "kubectl" | "docker" | "terraform" | "helm" | "npm" | "pip" => {
+            command_effect(tool.as_bytes(), rest)
+        }
+        _ => CommandEffect::default(),
+    }
+}
+
+fn moves_world(name: &[u8], rest: &[&str]) -> bool {
+    match name {
+        b"kubectl" | b"oc" | b"docker" => is_any(rest, &["use-context", "use"]),
+        b"terraform" | b"tofu" => {
+            rest.first() == Some(&"workspace") && is_any(rest, &["select", "new"])
+        }
+        b"nvm" | b"fnm" | b"rbenv" | b"pyenv" | b"asdf" => {
+            is_any(rest, &["use", "local", "global", "shell"])
+        }
+        b"conda" => is_any(rest, &["activate"]),
+        b"gcloud" | b"az" => is_any(rest, &["set"]),
+        _ => false,
+    }
+}
+
+fn is_any(rest: &[&str], words: &[&str]) -> bool {
+    rest.iter().any(|word| words.contains(word))
+}
+
+/// Whether a program in a command line writes files: the text of `python - <<EOF` or
+/// `node -e`.
+pub(super) fn script_writes(script: &str) -> bool {
+    #[rustfmt::skip]
+    const WRITES: &[&str] = &[
+        ".write(", "write_text(", "write_bytes(", "writelines(", "writeFile", ", 'w'", ", \"w\"",
+        ",'w'", ",\"w\"", ", 'a'", ", \"a\"", ".dump(", "File.write", "to_csv(", ".save(",
+        "shutil.", "os.rename", "os.remove", "unlink(",
+    ];
+    WRITES.iter().any(|call| script.contains(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(line: &str) -> CommandEffect {
+        let words: Vec<_> = line.split(' ').collect();
+        match words.split_first() {
+            Some((&"git", rest)) => git_effect(rest),
+            Some((name, rest)) => command_effect(name.as_bytes(), rest),
+            None => CommandEffect::default(),
+        }
+    }
+
+    #[test]
+    fn commands_that_change_something_are_known() {
+        for line in [
+            "prettier --write src",
+            "eslint --fix .",
+            "yq -i .a=1 f.yml",
+            "npm install left-pad",
+            "pip install -e .",
+            "python -m pip install x",
+            "cargo add serde",
+            "go generate ./...",
+            "buf generate",
+            "perl -pi -e s/a/b/ f",
+            "black src",
+            "kubectl apply -f x.yml",
+            "git commit -m x",
+            "git checkout -- src/a.rs",
+            "npx prisma migrate dev",
+            "isort .",
+        ] {
+            assert_eq!(effect(line), CHANGES, "{line}");
+        }
+    }
+
+    #[test]
+    fn commands_that_move_the_world_are_known() {
+        for line in [
+            "git bisect bad",
+            "git checkout main",
+            "git switch -c x",
+            "git stash",
+            "git stash pop",
+            "kubectl config use-context prod",
+            "terraform workspace select dev",
+            "git reset --hard HEAD~1",
+        ] {
+            assert_eq!(effect(line), MOVES, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_commands_change_nothing() {
+        for line in [
+            "git status",
+            "git log -3",
+            "git diff",
+            "pytest -q",
+            "npm test",
+            "cargo test",
+            "black --check src",
+            "kubectl get pods",
+            "docker ps",
+            "git stash list",
+            "perl a.pl",
+            "gofmt -l .",
+            "terraform plan",
+        ] {
+            assert_eq!(effect(line), CommandEffect::default(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_opens_a_file_for_writing_writes() {
+        assert!(script_writes("open('a', 'w').write(x)"));
+        assert!(script_writes("Path('a').write_text(s)"));
+        assert!(!script_writes("print(open('a').read())"));
+    }
+}

@@ -1,0 +1,222 @@
+//! Cuts the echo of a call's arguments out of its answer: "no matches for X" is one
+//! answer whatever X is.
+//!
+//! The texts among the arguments are replaced first, as a whole. Then a token (letters,
+//! digits, `_ - . / @`) of the answer that is a token of the arguments, or a path that
+//! ends with one, is replaced. Numbers are kept, because they are what an answer is about. Cost: linear in both texts, bounded by their limits.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+/// Replaces an echoed token.
+const PLACEHOLDER: char = '@';
+/// Longer arguments are a file or a program, whose words are those of any answer.
+const ARGS_BYTES_MAX: usize = 2_048;
+/// Longer answers carry information of their own.
+const ANSWER_BYTES_MAX: usize = 2_048;
+
+/// Texts of the arguments that are looked for as a whole.
+const VALUES_MAX: usize = 8;
+/// A shorter text occurs inside many words, a longer one is hardly echoed as a whole.
+const VALUE_BYTES: std::ops::RangeInclusive<usize> = 3..=200;
+
+/// What an answer may echo: the texts and tokens of a call's arguments, and its tool's
+/// name.
+#[derive(Debug, Default)]
+pub struct EchoTokens<'a> {
+    /// The longest texts first, since a short one may be part of a longer one.
+    values: SmallVec<[&'a str; VALUES_MAX]>,
+    /// Hashes of the tokens in lower case, sorted.
+    hashes: SmallVec<[u64; 32]>,
+}
+
+impl<'a> EchoTokens<'a> {
+    pub fn new(tool: &str, args: &'a str) -> Self {
+        if args.len() > ARGS_BYTES_MAX {
+            return Self::default();
+        }
+        let mut hashes: SmallVec<_> = tokens(tool)
+            .chain(tokens(args))
+            .filter(|token| is_name(token.text))
+            .map(|token| hash(token.text))
+            .collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        let mut values: SmallVec<_> = quoted_texts(args).take(VALUES_MAX).collect();
+        values.sort_by_key(|value: &&str| std::cmp::Reverse(value.len()));
+        Self { values, hashes }
+    }
+
+    /// The answer without the echo; `None`: it has none.
+    pub fn cut(&self, answer: &str) -> Option<String> {
+        if self.hashes.is_empty() || answer.len() > ANSWER_BYTES_MAX {
+            return None;
+        }
+        let mut without_values = None::<String>;
+        for value in &self.values {
+            let text = without_values.as_deref().unwrap_or(answer);
+            without_values = replace_whole(text, value).or(without_values);
+        }
+        match without_values {
+            Some(text) => Some(self.cut_tokens(&text).unwrap_or(text)),
+            None => self.cut_tokens(answer),
+        }
+    }
+
+    fn cut_tokens(&self, answer: &str) -> Option<String> {
+        let mut kept = String::new();
+        let mut from = 0;
+        let mut last_echo_end = None;
+        for token in tokens(answer) {
+            if !is_name(token.text) || !self.contains(token.text) {
+                continue;
+            }
+            let between = answer.get(from..token.start).unwrap_or_default();
+            // "Jon Smyth" and "Smyth" are one echo each.
+            let continues = last_echo_end == Some(from) && between.chars().all(is_gap);
+            if !continues {
+                kept.push_str(between);
+                kept.push(PLACEHOLDER);
+            }
+            from = token.start + token.text.len();
+            last_echo_end = Some(from);
+        }
+        last_echo_end?;
+        kept.push_str(answer.get(from..).unwrap_or_default());
+        Some(kept)
+    }
+
+    fn contains(&self, token: &str) -> bool {
+        let is_token = |token: &str| self.hashes.binary_search(&hash(token)).is_ok();
+        // A relative path is often echoed as an absolute one.
+        is_token(token)
+            || token
+                .match_indices('/')
+                .any(|(at, _)| token.get(at + 1..).is_some_and(is_token))
+    }
+}
+
+/// The texts between quotes in JSON. One with an escape is not echoed as it stands.
+fn quoted_texts(args: &str) -> impl Iterator<Item = &str> {
+    args.split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|text| VALUE_BYTES.contains(&text.len()) && !text.contains('\\') && is_name(text))
+}
+
+/// Replaces a text where it is not part of a longer word; `None`: it does not occur.
+fn replace_whole(text: &str, value: &str) -> Option<String> {
+    let mut kept = String::new();
+    let mut from = 0;
+    for (at, _) in text.match_indices(value) {
+        let (before, behind) = (text.get(..at)?, text.get(at + value.len()..)?);
+        let is_part = before.ends_with(char::is_alphanumeric)
+            && value.starts_with(char::is_alphanumeric)
+            || behind.starts_with(char::is_alphanumeric) && value.ends_with(char::is_alphanumeric);
+        if !is_part {
+            kept.push_str(text.get(from..at)?);
+            kept.push(PLACEHOLDER);
+            from = at + value.len();
+        }
+    }
+    (from > 0).then(|| kept + text.get(from..).unwrap_or_default())
+}
+
+struct EchoToken<'a> {
+    start: usize,
+    text: &'a str,
+}
+
+/// The tokens of a text. Punctuation at their ends belongs to the sentence.
+fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = text.get(at..)?;
+            let start = at + rest.find(is_token_char)?;
+            let run = text.get(start..)?;
+            let len = run.find(|c| !is_token_char(c)).unwrap_or(run.len());
+            at = start + len;
+            let token = text.get(start..at)?;
+            let trimmed = token.trim_start_matches(['.', '-']);
+            let start = start + (token.len() - trimmed.len());
+            let text = trimmed.trim_end_matches(['.', '-', '/']);
+            if !text.is_empty() {
+                return Some(EchoToken { start, text });
+            }
+        }
+    })
+}
+
+fn is_token_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@')
+}
+
+/// Whether a char may stand between two echoed tokens of one echo.
+fn is_gap(c: char) -> bool {
+    !c.is_alphanumeric() && c != '\n'
+}
+
+/// A number is no name: it may be the result.
+fn is_name(token: &str) -> bool {
+    token.chars().any(char::is_alphabetic)
+}
+
+/// Not keyed: an agent that makes tokens collide only cuts its own answers.
+fn hash(token: &str) -> u64 {
+    let mut lowered = SmallVec::<[u8; 64]>::from_slice(token.as_bytes());
+    lowered.make_ascii_lowercase();
+    FixedState::default().hash_one(lowered.as_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(args: &str, answer: &str) -> String {
+        EchoTokens::new("find", args)
+            .cut(answer)
+            .unwrap_or_else(|| answer.to_owned())
+    }
+
+    #[test]
+    fn answers_that_echo_their_arguments_are_one_answer() {
+        for (args, answers) in [
+            (["parse_row", "readRow"], "No symbol named '{}' found"),
+            (
+                ["src/a.rs", "lib/b/c.rs"],
+                "ENOENT: no such file or directory, open '/w/{}'",
+            ),
+            (["Jon Smyth", "Smyth"], "No customers found for '{}'"),
+            (["user_name", "username"], "column \"{}\" does not exist"),
+            (["web-7f9", "web-0"], "pods \"{}\" not found"),
+            (
+                ["#submit", "form >> button.primary"],
+                "waiting for locator('{}')",
+            ),
+            (["Title 1", "Heading"], "shape '{}' is not there"),
+        ] {
+            let [first, second] = args.map(|name| {
+                let args = format!("{{\"q\": \"{name}\"}}");
+                cut(&args, &answers.replace("{}", name))
+            });
+            assert_eq!(first, second);
+            assert!(first.contains(PLACEHOLDER), "{first}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_other_words_are_kept() {
+        assert_eq!(cut("{\"channel\": 3}", "3.0 V"), "3.0 V");
+        assert_eq!(cut("{\"q\": \"cat\"}", "no category"), "no category");
+    }
+
+    #[test]
+    fn long_texts_are_left_as_they_are() {
+        let long = "a ".repeat(ANSWER_BYTES_MAX);
+        assert_eq!(EchoTokens::new("", "a").cut(&long), None);
+        assert_eq!(EchoTokens::new("", &long).cut("a b"), None);
+    }
+}
