@@ -13,6 +13,7 @@
 //! - `outcome`: the hashes of a result and an error.
 //! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
+//! - `plan`: the steps of a plan that are done.
 //! - `progress`: the session's progress counter.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
@@ -26,6 +27,7 @@ mod answer;
 mod args;
 mod classify;
 mod outcome;
+mod plan;
 mod progress;
 mod same_call;
 mod shell;
@@ -45,7 +47,7 @@ use crate::{
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key, key::SignatureKind,
-        mask::MaskKind, memo::Memo, sql,
+        mask::MaskKind, memo::Memo, no_change, sql,
     },
 };
 use args::ParsedArguments;
@@ -313,6 +315,10 @@ impl FactExtractor {
             || (action.class == ToolClass::Other
                 && traits.is_action
                 && ack::is_receipt_sized(result_text));
+        // The content shows better than the answer whether it changed.
+        let changed_nothing = (answers_with_receipt || action.also_writes)
+            && call.content_hash.is_empty()
+            && result_text.is_some_and(no_change::says_nothing_changed);
 
         // What the detectors compare.
         let facts = CallFacts {
@@ -335,7 +341,7 @@ impl FactExtractor {
             raw_outcome: outcomes.raw,
             // Without what is no news: an ignored result, a receipt.
             response: if rule.ignore_result
-                || (answers_with_receipt && answer != AnswerKind::Negative)
+                || (answers_with_receipt && answer != AnswerKind::Negative && !changed_nothing)
             {
                 None
             } else {
@@ -348,6 +354,13 @@ impl FactExtractor {
             },
             answer,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
+            is_acknowledged: action.class == ToolClass::Other
+                && call.result_hash.is_empty()
+                && result_text.is_none_or(ack::is_acknowledgement),
+            changed_nothing,
+            plan_steps_done: traits
+                .is_plan
+                .then(|| plan::count_steps_done(call.args.as_text())),
             is_read_only: traits.is_read_only,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),

@@ -9,6 +9,7 @@
 //! - `shell_words`: splits a command line into words and operators.
 //! - `sql`, `outage`, `failure_report`: recognise a statement that changes data, an outage
 //!   of another system, and the report of a failed run.
+//! - `no_change`: recognises the answer of a write that changed nothing.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
 //! - `call_key`: the key of a call that clients compute too.
@@ -27,6 +28,7 @@ pub mod key;
 pub mod mask;
 pub mod memo;
 mod mixing;
+pub mod no_change;
 pub mod outage;
 mod phrases;
 mod repetition;

@@ -671,6 +671,8 @@ fn near_repeat() -> (DetectorId, Finding) {
         similarity: 1.0,
         confidence: 1.0,
         level: None,
+        action_max: None,
+        consecutive: false,
         extends: true,
         events: [7].into_iter().collect(),
         loop_key: [call].into_iter().collect(),

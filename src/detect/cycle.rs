@@ -13,6 +13,9 @@ use crate::domain::{
 /// `period_max` rounds, with the same states in each lap, or when a round of
 /// several calls repeats as a whole. A round is a set of calls; without
 /// `round_id` each call is a round. A sequence of equal calls is not a cycle.
+/// A sequence of `long_period` rounds or more needs only `long_count` laps, if the
+/// session made no progress between them and no action answered without saying what
+/// it did: so many equal answers in the same order are no coincidence.
 ///
 /// Resets when: a call or its outcome breaks the sequence, another agent makes
 /// progress, or, if the lap reads or searches, on a compaction. Events cited by an
@@ -21,7 +24,8 @@ use crate::domain::{
 /// Cost: a comparison with each of the last 16 rounds, and if one is equal, one
 /// comparison per period.
 ///
-/// Defaults: three laps, because A-B-A-B is how an agent compares two files.
+/// Defaults: three laps, because A-B-A-B is how an agent compares two files; two of
+/// four calls, because nobody looks at four things again to compare them.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Cycle {
     /// A ring of the latest closed rounds, as tags; 0 if unknown. Half of a
@@ -33,6 +37,9 @@ pub struct Cycle {
     run_lengths: LazyBox<[u16; PERIOD_MAX + 1]>,
     /// Rounds since the last one that read or searched.
     rounds_since_read: u16,
+    /// Rounds since the session made progress, and whether the current one did or may
+    /// have.
+    rounds_since_progress: u16,
     /// The previous round completed or extended a cycle.
     was_in_cycle: bool,
     current: Round,
@@ -49,8 +56,24 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub period_max: u32,
+    /// From this period on, `long_count` laps are enough; 0: never.
+    pub long_period: u32,
+    pub long_count: u32,
     /// Calls repeat whatever their outcomes.
     pub ignore_outcome: bool,
+}
+
+impl Settings {
+    /// The laps that a sequence of this many rounds needs.
+    fn laps_needed(&self, period: usize, has_progress: bool) -> usize {
+        let is_long = self.long_period > 0 && period >= self.long_period as usize;
+        let laps = if is_long && !has_progress {
+            self.long_count.min(self.count)
+        } else {
+            self.count
+        };
+        laps as usize
+    }
 }
 
 const PERIOD_MAX: usize = 16;
@@ -87,6 +110,9 @@ impl Detector for Cycle {
             return Err(NeverFires::new("period_max", why));
         }
         History::check_window(window)?;
+        if settings.long_period > 0 {
+            check_count("long_count", settings.long_count, "lap")?;
+        }
         if count.saturating_mul(2) > window {
             let why = format!(
                 "{count} laps of 2 calls are {}, more than the window of {window}",
@@ -104,10 +130,19 @@ impl Detector for Cycle {
             } else {
                 "the same calls repeat in the same order, with the same outcomes"
             },
-            threshold: format!(
-                "{} laps of 2 to {} calls in the last {} calls",
-                settings.count, settings.period_max, settings.window
-            ),
+            threshold: {
+                let mut threshold = format!(
+                    "{} laps of 2 to {} calls in the last {} calls",
+                    settings.count, settings.period_max, settings.window
+                );
+                if settings.long_period > 0 && settings.long_count < settings.count {
+                    threshold += &format!(
+                        ", or {} laps of {} or more without progress",
+                        settings.long_count, settings.long_period
+                    );
+                }
+                threshold
+            },
             would_not_fire_if: if settings.ignore_outcome {
                 "a call that is not part of the cycle"
             } else {
@@ -138,6 +173,8 @@ impl Detector for Cycle {
         if self.progressed_by_others(now.at, facts) && !settings.ignore_outcome {
             self.reset();
         }
+        let may_have_progressed = self.progress.is_some_and(|before| before != now.at.progress)
+            || facts.acts_silently();
         self.progress = Some(now.at.progress);
         // Both are keyed hashes, so an agent cannot make two pairs equal.
         let state = if settings.ignore_outcome {
@@ -148,12 +185,15 @@ impl Detector for Cycle {
         if !self.push(now.at, facts, state | 1) {
             return DetectorOutcome::NotApplicable;
         }
+        if may_have_progressed {
+            self.rounds_since_progress = 0;
+        }
         let cycle = self.find_cycle(settings);
         self.current.in_cycle = cycle.is_some();
         match cycle {
-            Some((period, run)) => {
+            Some((period, run, needed)) => {
                 let laps = u32::from(run) / period as u32 + 1;
-                let extends = usize::from(run) > (settings.count as usize - 1) * period;
+                let extends = usize::from(run) > (needed - 1) * period;
                 DetectorOutcome::from_finding(build_finding(now, past, period, laps, extends))
             }
             // The rest of the round may complete the lap.
@@ -237,6 +277,7 @@ impl Cycle {
         } else {
             self.rounds_since_read.saturating_add(1)
         };
+        self.rounds_since_progress = self.rounds_since_progress.saturating_add(1);
         self.was_in_cycle = self.current.in_cycle;
         self.current.clear();
     }
@@ -264,22 +305,26 @@ impl Cycle {
         (usize::from(self.next) + PERIOD_MAX - rounds) % PERIOD_MAX
     }
 
-    /// The shortest period with enough laps, and its run length.
-    fn find_cycle(&self, settings: &Settings) -> Option<(usize, u16)> {
+    /// The shortest period with enough laps, its run length, and the laps it needed.
+    fn find_cycle(&self, settings: &Settings) -> Option<(usize, u16, usize)> {
         let round = self.current.tag();
         if !self.has_round(round) {
             return None;
         }
-        let period_max =
-            (settings.period_max as usize).min((settings.window / settings.count) as usize);
-        let laps = settings.count as usize - 1;
+        let window = settings.window as usize;
         let equal = usize::from(self.run_length(1, round)) + 1;
-        (1..=period_max)
+        (1..=settings.period_max as usize)
             // A lap of equal calls is a repeat, not a cycle. A round of several
             // calls is a lap by itself.
             .filter(|period| equal < *period || (*period == 1 && self.current.calls > 1))
-            .map(|period| (period, self.run_length(period, round)))
-            .find(|(period, run)| usize::from(*run) >= laps * period)
+            .map(|period| {
+                let has_progress = usize::from(self.rounds_since_progress) + 1 < 2 * period;
+                let laps = settings.laps_needed(period, has_progress);
+                (period, self.run_length(period, round), laps)
+            })
+            .find(|(period, run, laps)| {
+                laps * period <= window && usize::from(*run) >= (laps - 1) * period
+            })
     }
 
     /// On a compaction, drops the rounds up to the last one that read or searched.
@@ -429,6 +474,8 @@ mod tests {
         count: 3,
         window: 30,
         period_max: 10,
+        long_period: 4,
+        long_count: 2,
         ignore_outcome: false,
     };
 
@@ -603,6 +650,31 @@ mod tests {
         let found = rounds(&["x", "a b", "b a", "a b"]).findings::<Cycle>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
         assert_eq!((found[0].period, found[0].confidence), (2, 1.0));
+    }
+
+    #[test]
+    fn two_laps_of_four_calls_are_enough_without_progress() {
+        let lap = || reads("a b c d");
+        check(lap().times(2), &[0, 0, 0, 0, 0, 0, 0, 2]);
+        check(reads("a b c").times(2), &[0; 6]);
+        check(lap() + reads("a b c"), &[0; 7]);
+        let once = Settings {
+            long_period: 0,
+            ..SETTINGS
+        };
+        assert_eq!(lap().times(2).counts::<Cycle>(&once), [0; 8]);
+    }
+
+    #[test]
+    fn progress_or_a_silent_action_within_a_long_cycle_takes_three_laps() {
+        let writes = |n: &str| reads("a b c") + write("d", n);
+        check(writes("1") + writes("1"), &[0; 8]);
+        let acts = || reads("a b c") + call("move");
+        let mut expected = [0; 12];
+        expected[11] = 3;
+        check(acts().times(3), &expected);
+        let answers = || reads("a b c") + call("look").responds("a wall");
+        check(answers().times(2), &[0, 0, 0, 0, 0, 0, 0, 2]);
     }
 
     #[test]

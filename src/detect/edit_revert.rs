@@ -7,15 +7,20 @@ use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
 use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when: a write restores a content that the file had before, with another
-/// content in between, by `content_hash`. A write that changes nothing is ignored.
-/// Reports a missing field without `content_hash` or a target.
+/// content in between, by `content_hash`, for the `returns`-th time. The first return
+/// is enough if it follows the other content at once, so that this was never tried, or
+/// if a command failed since the file had the content: the way back leads to what did
+/// not work. A single return after a trial that did not fail is an experiment. A write
+/// that changes nothing is ignored. Reports a missing field without `content_hash` or a
+/// target.
 ///
 /// Resets when: it fires. The cited contents then count only as long as each
 /// further write restores one of them again.
 ///
 /// Cost: one map look-up and a scan of the path's last contents per write.
 ///
-/// Defaults: hashes must be equal, as in the published rule.
+/// Defaults: hashes must be equal, as in the published rule, which reports the first
+/// return.
 #[derive(Default, Serialize, Deserialize)]
 pub struct EditRevert {
     paths: LruMap<WrittenContents>,
@@ -27,6 +32,8 @@ pub struct Settings {
     /// The earlier content must be within this many last calls; 0: anywhere in the
     /// session.
     pub within: u32,
+    /// Returns to an earlier content of the file.
+    pub returns: u32,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -36,8 +43,11 @@ struct WrittenContents {
     uncited: SmallVec<[(Sig, i32); 4]>,
     /// The content of the latest write.
     last: Option<Sig>,
+    /// The event of the latest write.
+    last_event: Option<i32>,
     /// The contents among which the file alternates since the last finding.
     cycled: SmallVec<[Sig; 4]>,
+    /// Returns to an earlier content.
     count: i32,
 }
 
@@ -52,6 +62,9 @@ impl Detector for EditRevert {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let within = settings.within;
+        if settings.returns == 0 {
+            return Err(NeverFires::new("returns", "must be at least 1".to_owned()));
+        }
         if matches!(within, 1 | 2) {
             let why = format!(
                 "a revert takes 3 writes (one content, another, the first again), \
@@ -72,9 +85,18 @@ impl Detector for EditRevert {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "a write restores an earlier content of a file",
-            threshold: match settings.within {
-                0 => "once, however long ago".to_owned(),
-                within => format!("once in the last {within} calls"),
+            threshold: {
+                let within = match settings.within {
+                    0 => "however long ago".to_owned(),
+                    within => format!("in the last {within} calls"),
+                };
+                match settings.returns {
+                    1 => format!("once, {within}"),
+                    returns => format!(
+                        "{returns} times, {within}; once if the other content was not tried, or \
+                         a command failed since"
+                    ),
+                }
             },
             would_not_fire_if: "a content that the file has not had yet",
         }
@@ -105,6 +127,7 @@ impl Detector for EditRevert {
         };
         let contents = self.paths.get_or_insert(path, &now.capacities.paths);
         let index = now.at.index;
+        let previous_write = contents.last_event.replace(index);
         if contents.last.replace(content) == Some(content) {
             // An equal write moves the content's event, so that it leaves the
             // window later.
@@ -122,9 +145,17 @@ impl Detector for EditRevert {
             .uncited
             .iter()
             .rposition(|(known, event)| *known == content && *event >= begin);
+        if first.is_some() || extends {
+            contents.count = contents.count.saturating_add(1);
+        }
+        let is_enough = contents.count >= i32::try_from(settings.returns).unwrap_or(i32::MAX)
+            || past.calls().next().map(|call| call.index) == previous_write
+            || first
+                .and_then(|first| contents.uncited.get(first))
+                .is_some_and(|(_, event)| past.has_failed_run_since(*event));
         let events = match first {
             // The first revert: the contents since then are the cycle and its evidence.
-            Some(first) if !extends => {
+            Some(first) if !extends && is_enough => {
                 let run = contents.uncited.drain(first..);
                 contents.cycled = SmallVec::new();
                 let mut events = SmallVec::new();
@@ -133,17 +164,15 @@ impl Detector for EditRevert {
                     events.push(event);
                 }
                 contents.uncited.clear();
-                contents.count = 1;
                 events.push(index);
                 events
             }
             // A further revert cites only itself.
             _ if extends => {
                 contents.uncited.clear();
-                contents.count = contents.count.saturating_add(1);
                 SmallVec::from_slice(&[index])
             }
-            // A new content ends the cycle and is stored.
+            // A new content ends the cycle. It is stored, like a first return.
             _ => {
                 contents.cycled.clear();
                 if contents.uncited.len() == WrittenContents::CONTENTS_MAX {
@@ -184,20 +213,25 @@ fn missing_field(facts: &CallFacts) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, edit, read, user, write};
+    use crate::detect::testing::{Script, edit, read, run, user, write};
 
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
         assert_eq!(
-            script.counts::<EditRevert>(&Settings { within: 0 }),
+            script.counts::<EditRevert>(&SETTINGS),
             expected
         );
     }
 
+    const SETTINGS: Settings = Settings {
+        within: 0,
+        returns: 2,
+    };
+
     #[track_caller]
     fn check_letters(script: Script, expected: &str) {
         assert_eq!(
-            script.outcome_letters::<EditRevert>(&Settings { within: 0 }),
+            script.outcome_letters::<EditRevert>(&SETTINGS),
             expected
         );
     }
@@ -213,6 +247,39 @@ mod tests {
     fn a_write_back_to_an_earlier_content_is_found() {
         check(writes("f", "aba"), &[0, 0, 1]);
         check(writes("f", "abca"), &[0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_single_return_after_a_trial_is_an_experiment_unless_a_command_failed() {
+        let tried = |contents: &str, between: Script| -> Script {
+            let write = |c: char| writes("f", &c.to_string()) + between.clone();
+            contents.chars().map(write).sum()
+        };
+        check_letters(tried("aba", run("bench")), ". . . ");
+        check_letters(tried("abac", run("bench")), ". . . . ");
+        check_letters(tried("aba", read("f")), ". . . ");
+        check_letters(tried("aba", run("test").fails("1 failed")), ". . ! ");
+        let failed_before = run("test").fails("1 failed") + tried("aba", run("bench"));
+        check_letters(failed_before, " . . . ");
+    }
+
+    #[test]
+    fn the_second_return_is_found() {
+        let tried = |contents: &str| -> Script {
+            let write = |c: char| writes("f", &c.to_string()) + run("bench");
+            contents.chars().map(write).sum()
+        };
+        check_letters(tried("abab"), ". . . ! ");
+        check_letters(tried("abcab"), ". . . . ! ");
+        check(tried("abab"), &[0, 0, 0, 0, 0, 0, 2, 0]);
+        let first = Settings {
+            returns: 1,
+            ..SETTINGS
+        };
+        assert_eq!(
+            tried("aba").outcome_letters::<EditRevert>(&first),
+            ". . ! "
+        );
     }
 
     #[test]
@@ -246,8 +313,8 @@ mod tests {
             &[0; 4],
         );
         check_letters(
-            writes("f", "ab") + writes("g", "c") + writes("f", "a"),
-            "...!",
+            writes("f", "ab") + writes("g", "c") + writes("f", "ab"),
+            "....!",
         );
     }
 
@@ -281,7 +348,7 @@ mod tests {
 
     #[test]
     fn evidence_cites_the_writes_since_that_content() {
-        let found = writes("f", "xabab").findings::<EditRevert>(&Settings { within: 0 });
+        let found = writes("f", "xabab").findings::<EditRevert>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
         assert_eq!(found[0].loop_key, found[1].loop_key);

@@ -89,6 +89,8 @@ pub struct TurnEntry {
     pub number: u32,
     /// Equal for turns with equal words.
     pub tokens: Sig,
+    /// It contains an action.
+    pub acted: bool,
     cost: Cost,
 }
 
@@ -175,6 +177,16 @@ impl History {
     pub fn no_productive_call_since_turn(&self) -> bool {
         let turn = self.turns().next().map_or(i32::MIN, |turn| turn.at.index);
         self.calls.all_unproductive_since(turn)
+    }
+
+    /// Whether a call after this event failed or brought nothing.
+    pub fn has_fruitless_call_since(&self, since: i32) -> bool {
+        self.calls.has_fruitless_since(since)
+    }
+
+    /// Whether a command failed after this event.
+    pub fn has_failed_run_since(&self, since: i32) -> bool {
+        self.calls.has_failed_run_since(since)
     }
 
     /// Whether a call after this event succeeded with a result that no earlier call
@@ -284,6 +296,7 @@ impl History {
             at,
             number: history.turn_count,
             tokens: facts.sketch.signature(),
+            acted: facts.acts,
             cost,
         });
         history

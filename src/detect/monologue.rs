@@ -5,15 +5,17 @@ use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, skip_unless_turn, streak::Streak};
 use crate::domain::{
-    DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
+    Action, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
 };
 
 /// Fires when: `count` turns in a row are empty, or `count` + 1 turns in a row are
 /// equal, or are short and announce a new start (they contain one of the phrases
-/// `announcements`).
+/// `announcements`). Announcements lead to no more than a warning, because words
+/// alone prove no loop.
 ///
-/// Resets when: any agent calls a tool, or a turn is of another kind. An empty turn
+/// Resets when: any agent calls a tool, a turn contains an action (a fenced command,
+/// a call that is written as text), or a turn is of another kind. An empty turn
 /// between equal turns or announcements neither counts nor resets.
 ///
 /// Cost: one comparison per turn.
@@ -79,9 +81,12 @@ impl Detector for Monologue {
         let ObservationBody::Turn(turn) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
-        if now.at.calls != self.calls_at_last_turn {
+        if now.at.calls != self.calls_at_last_turn || turn.acts {
             self.reset();
             self.calls_at_last_turn = now.at.calls;
+        }
+        if turn.acts {
+            return DetectorOutcome::NoMatch;
         }
         let finding = if turn.sketch.is_empty() {
             self.empty.push(now.at, None);
@@ -132,7 +137,14 @@ impl Monologue {
         }
         let equal = with_loop_key(self.equal.finding_at_threshold(needed), words, 1.0);
         let first = self.first_announcement.unwrap_or(words);
-        equal.or_else(|| with_loop_key(self.announcing.finding_at_threshold(needed), first, 0.9))
+        equal.or_else(|| {
+            let announcing = self.announcing.finding_at_threshold(needed);
+            let finding = with_loop_key(announcing, first, 0.9)?;
+            Some(Finding {
+                action_max: Some(Action::Warn),
+                ..finding
+            })
+        })
     }
 }
 
@@ -206,6 +218,32 @@ mod tests {
             turn("The parser is fine.") + turn("So is the lexer.") + turn("It is the emitter."),
             &[0; 3],
         );
+    }
+
+    #[test]
+    fn a_turn_that_contains_an_action_resets() {
+        let acts = || turn("Let me start over.\n```sh\nls\n```");
+        check(acts().times(5), &[0; 5]);
+        let starts = || turn("Let me start over, another way.").times(3);
+        check(starts() + acts() + starts(), &[0; 7]);
+    }
+
+    #[test]
+    fn announcements_are_only_warned_about() {
+        let announced = ["Let me start over.", "Another way.", "A step back.", "Reconsider."];
+        let announced: Script = announced.map(turn).into_iter().sum();
+        let action_max = |script: Script| {
+            let announcements = ["start over", "another way", "step back", "reconsider"];
+            let announcements = announcements.map(|text| Phrase::from(text.to_owned()));
+            let settings = Settings {
+                count: 3,
+                chars_max: 160,
+                announcements: announcements.to_vec().into(),
+            };
+            script.findings::<Monologue>(&settings)[0].action_max
+        };
+        assert_eq!(action_max(announced), Some(Action::Warn));
+        assert_eq!(action_max(turn("Let me start over.").times(4)), None);
     }
 
     #[test]

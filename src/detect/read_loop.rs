@@ -335,11 +335,16 @@ impl ReadLoop {
 /// Lines that a read of a whole file covers: agents' tools truncate there.
 const WHOLE_FILE_LINES: u32 = 2_000;
 
-/// Whether the previous read of the same lines had another outcome. A growing log
-/// changes even though no write was observed.
+/// Whether the previous equal read had another outcome. A growing log changes even
+/// though no write was observed. Another command may show the same lines in another
+/// form, with numbers, so it says nothing about a change.
 fn outcome_changed(path: Sig, facts: &CallFacts, past: &History) -> bool {
     past.calls_on_target(path, History::CALLS_MAX)
-        .find(|entry| entry.operation == Operation::Read && entry.lines == facts.lines)
+        .find(|entry| {
+            entry.operation == Operation::Read
+                && entry.lines == facts.lines
+                && entry.call == facts.call
+        })
         .is_some_and(|last| last.masked_outcome != facts.masked_outcome.tag())
 }
 

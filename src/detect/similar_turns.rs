@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, History, NeverFires, check_share, heap, skip_unless_turn};
+use super::{Detector, History, NeverFires, TurnEntry, check_share, heap, skip_unless_turn};
 use crate::domain::{
-    DetectorExplanation, DetectorOutcome, EventPosition, Evidence, Finding, Observation,
+    Action, DetectorExplanation, DetectorOutcome, EventPosition, Evidence, Finding, Observation,
     ObservationBody, Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
@@ -20,12 +20,19 @@ use crate::domain::{
 /// contains it or is contained in it, and, if the session is known to make calls,
 /// one that shares at least `stem_overlap` of its word stems.
 ///
-/// Also fires when the agent keeps announcing a new start: `restarts` of the last
-/// `restarts_window` turns begin with one of the phrases `restart_phrases`, without
-/// progress, whatever was called in between. The count then restarts. It is
-/// reported at most twice, because words alone do not end a session. An
-/// announcement counts only if the calls before it were unproductive: they failed
-/// or returned a line or two.
+/// Two kinds of turns prove little. A turn of fewer than `words_min` words ("Next
+/// page.") matches no equal one, unless it contains one of `stop_phrases` ("Done."): an
+/// agent that has finished and goes on is stuck. A turn that contains an action (a fenced
+/// command, a call that is written as text) matches only an equal one, because its
+/// frame is the same in every step.
+///
+/// Also fires when the agent keeps announcing a new start: `restarts` starts within
+/// the last `restarts_window` turns came to nothing, and it announces one more,
+/// without progress. A turn announces one if it begins with one of the phrases
+/// `restart_phrases`. A start came to nothing if a call since
+/// failed or brought nothing, and the last calls before the next start returned no
+/// more than a line or two. It is reported once and with no more than a warning,
+/// because words alone prove no loop.
 ///
 /// Resets when: a turn matches no earlier one, and on progress, because an agent
 /// that moves on may say the same at each step. A turn also does not match if,
@@ -52,11 +59,13 @@ pub struct SimilarTurns {
 #[derive(Default, Serialize, Deserialize)]
 struct NewStarts {
     progress: u32,
-    /// The number and the event of each turn that announced one.
-    announced: SmallVec<[(u32, i32); 4]>,
+    /// The turn that announced the latest one: its number and its event.
+    latest: Option<(u32, i32)>,
+    /// The turns that announced those which came to nothing.
+    failed: SmallVec<[(u32, i32); 4]>,
     /// The tokens of the first announcement.
     loop_key: Option<Sig>,
-    reports: u32,
+    reported: bool,
 }
 
 /// `[detect.similar_turns]`
@@ -79,6 +88,9 @@ pub struct Settings {
     pub loose_match_without_calls: bool,
     pub history: u32,
     pub stem_overlap: f64,
+    /// A turn of fewer words is evidence only with one of `stop_phrases`.
+    pub words_min: u32,
+    pub stop_phrases: Phrases,
     /// 0: new starts are not counted.
     pub restarts: u32,
     pub restarts_window: u32,
@@ -106,8 +118,8 @@ const OPENING_WORDS_MAX: u32 = 50;
 const INEXACT_CONFIDENCE: f64 = 0.9;
 /// The similarity in a finding of new starts, which no similar turn has.
 const NEW_START_SIMILARITY: f64 = 0.0;
-/// A warning, and a stronger action if it continues.
-const REPORTS_MAX: u32 = 2;
+/// Words alone prove no loop: the agent may mean something else by them.
+const NEW_START_ACTION_MAX: Action = Action::Warn;
 
 impl Detector for SimilarTurns {
     type Settings = Settings;
@@ -133,7 +145,10 @@ impl Detector for SimilarTurns {
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
-        settings.restart_phrases.iter()
+        settings
+            .restart_phrases
+            .iter()
+            .chain(settings.stop_phrases.iter())
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -178,7 +193,7 @@ impl Detector for SimilarTurns {
         if turn.sketch.is_empty() && settings.empty == EmptyTurnPolicy::Skip {
             return DetectorOutcome::NotApplicable;
         }
-        let repeated = self.observe_repeat(now.at, &turn.sketch, past, settings);
+        let repeated = self.observe_repeat(now.at, turn, past, settings);
         let restarted = self
             .new_starts
             .observe_new_start(now.at, turn, past, settings);
@@ -192,7 +207,7 @@ impl Detector for SimilarTurns {
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::small_vec_bytes(&self.new_starts.announced)
+        heap::small_vec_bytes(&self.new_starts.failed)
     }
 }
 
@@ -236,11 +251,12 @@ impl Settings {
         DetectorExplanation {
             rule: "turns keep announcing a new start, without progress",
             threshold: format!(
-                "{} of the last {} turns have one of `restart_phrases` in their first \
-                 {OPENING_WORDS_MAX} words",
+                "{} starts within the last {} turns came to nothing; a start has one of \
+                 `restart_phrases` in its first {OPENING_WORDS_MAX} words",
                 self.restarts, self.restarts_window
             ),
-            would_not_fire_if: "progress, or a call that succeeded with more than a line or two",
+            would_not_fire_if: "progress, a start without a failed or empty call of its own, or an \
+                                answer of more than a line or two",
         }
     }
 
@@ -268,6 +284,11 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    /// Whether the turn says enough to be compared with others.
+    fn is_evidence(&self, turn: &TurnFacts) -> bool {
+        turn.words >= self.words_min || turn.words_before_first(&self.stop_phrases).is_some()
     }
 
     /// The similarity of two turns, if it is high enough to match.
@@ -302,7 +323,7 @@ impl SimilarTurns {
     fn observe_repeat(
         &mut self,
         now: EventPosition,
-        turn: &Sketch,
+        turn: &TurnFacts,
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
@@ -328,6 +349,7 @@ impl SimilarTurns {
         Some(Finding {
             similarity,
             confidence: similarity,
+            consecutive: true,
             extends,
             ..Finding::new(self.streak, events, smallvec![first])
         })
@@ -335,7 +357,7 @@ impl SimilarTurns {
 }
 
 impl NewStarts {
-    /// Counts turns that announce a new start.
+    /// Counts new starts that came to nothing.
     fn observe_new_start(
         &mut self,
         now: EventPosition,
@@ -353,22 +375,26 @@ impl NewStarts {
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
-        if !past.no_productive_call_since_turn() {
-            return None;
-        }
         let number = past.turn_count() + 1;
-        let begin = (number + 1).saturating_sub(settings.restarts_window);
-        self.announced.retain(|(earlier, _)| *earlier >= begin);
-        self.announced.push((number, now.index));
+        let begin = number.saturating_sub(settings.restarts_window);
+        self.failed.retain(|(earlier, _)| *earlier >= begin);
+        if let Some((earlier, event)) = self.latest.replace((number, now.index))
+            && past.has_fruitless_call_since(event)
+            && past.no_productive_call_since_turn()
+        {
+            self.failed.push((earlier, event));
+        }
         let first = *self.loop_key.get_or_insert_with(|| turn.sketch.signature());
-        if self.announced.len() < settings.restarts as usize || self.reports == REPORTS_MAX {
+        if self.failed.len() < settings.restarts as usize || self.reported {
             return None;
         }
-        self.reports += 1;
-        let events = self.announced.drain(..).map(|(_, event)| event).collect();
+        self.reported = true;
+        let failed = self.failed.drain(..).map(|(_, event)| event);
+        let events = failed.chain([now.index]).collect();
         Some(Finding {
             similarity: NEW_START_SIMILARITY,
             confidence: INEXACT_CONFIDENCE,
+            action_max: Some(NEW_START_ACTION_MAX),
             ..Finding::new(settings.restarts, events, smallvec![first])
         })
     }
@@ -377,10 +403,13 @@ impl NewStarts {
 /// The most similar of the last turns: its similarity and its tokens.
 fn most_similar(
     now: EventPosition,
-    turn: &Sketch,
+    turn: &TurnFacts,
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
+    if !settings.is_evidence(turn) {
+        return None;
+    }
     // If empty turns reset, they count towards the window, too.
     let begin = match settings.empty {
         EmptyTurnPolicy::Skip => 0,
@@ -391,7 +420,12 @@ fn most_similar(
         .take_while(|(earlier, _)| earlier.number >= begin)
         .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
         .filter_map(|(earlier, sketch)| {
-            Some((settings.similarity_if_alike(turn, sketch)?, earlier))
+            let similarity = if turn.acts && !settings.ignore_progress {
+                (turn.sketch.signature() == earlier.tokens).then_some(1.0)
+            } else {
+                settings.similarity_if_alike(&turn.sketch, sketch)
+            };
+            Some((similarity?, earlier))
         })
         .filter(|(_, earlier)| {
             settings.ignore_progress || !past.has_new_result_since(earlier.at.index)
@@ -403,27 +437,32 @@ fn most_similar(
 /// The same with the loose match, among turns since the last call.
 fn most_similar_without_calls(
     now: EventPosition,
-    turn: &Sketch,
+    turn: &TurnFacts,
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
-    if !settings.loose_match_without_calls {
+    if !settings.loose_match_without_calls || turn.acts {
         return None;
     }
-    let tokens = turn.signature();
+    let is_idle = |earlier: &TurnEntry| earlier.at.calls == now.calls && !earlier.acted;
+    let tokens = turn.sketch.signature();
     let equal = past
         .turns()
         .take(settings.history as usize)
-        .take_while(|earlier| earlier.at.calls == now.calls)
+        .take_while(|earlier| is_idle(earlier))
         .any(|earlier| earlier.tokens == tokens);
-    if equal {
+    let is_evidence = settings.is_evidence(turn);
+    if equal && is_evidence {
         return Some((1.0, tokens));
     }
+    // A short turn may still repeat a part of a longer one.
+    let is_longer = |earlier: &Sketch| earlier.token_count() > turn.sketch.token_count();
     past.sketches()
         .take(settings.window as usize)
-        .take_while(|(earlier, _)| earlier.at.calls == now.calls)
+        .take_while(|(earlier, _)| is_idle(earlier))
+        .filter(|(_, sketch)| is_evidence || is_longer(sketch))
         .filter_map(|(earlier, sketch)| {
-            let share = settings.restated_share(turn, sketch, now.calls)?;
+            let share = settings.restated_share(&turn.sketch, sketch, now.calls)?;
             Some((share, earlier.tokens))
         })
         .max_by(|a, b| a.0.total_cmp(&b.0))
@@ -451,6 +490,8 @@ mod tests {
             loose_match_without_calls: true,
             history: 50,
             stem_overlap: 0.5,
+            words_min: 1,
+            stop_phrases: Phrases::default(),
             restarts: 3,
             restarts_window: 8,
             restart_phrases: new_starts
@@ -632,12 +673,19 @@ mod tests {
         check(call("x") + (1..8).map(step).sum(), &[0; 8]);
     }
 
-    /// Turns with nothing in common; a `*` announces a new start.
+    /// Turns with nothing in common, each with a call of its own. A `*` or a `+`
+    /// announces a new start; the call of a `+` succeeds, the others fail.
     fn starts(marks: &str) -> Script {
         let step = |(n, mark): (usize, char)| {
             let words = [n, n + 40, n + 80].map(|n| "x".repeat(n + 1)).join(" ");
-            let announced = if mark == '*' { "let me start over" } else { "" };
-            turn(&format!("{announced} {words} {words}s")) + call(&words).responds(&words)
+            let announced = if mark == '.' { "" } else { "let me start over" };
+            let call = call(&words);
+            let call = if mark == '+' {
+                call.responds(&words)
+            } else {
+                call.fails(&words)
+            };
+            turn(&format!("{announced} {words} {words}s")) + call
         };
         marks.chars().enumerate().map(step).sum()
     }
@@ -650,36 +698,83 @@ mod tests {
     }
 
     #[test]
-    fn the_third_new_start_without_progress_is_found() {
-        check_starts(starts("*.*"), 0);
-        check_starts(starts("*.*.*"), 1);
-        check_starts(starts("*........*........*"), 0);
+    fn a_new_start_after_three_that_came_to_nothing_is_found() {
+        check_starts(starts("*.*.*"), 0);
+        check_starts(starts("*.*.*.*"), 1);
+        check_starts(starts("*........*........*........*"), 0);
     }
 
     #[test]
-    fn new_starts_are_reported_at_most_twice() {
-        check_starts(starts("******"), 2);
-        check_starts(starts("************"), 2);
+    fn a_start_counts_only_with_a_failed_or_empty_call_of_its_own() {
+        check_starts(starts("***+**"), 1);
+        check_starts(starts("*+*+*"), 0);
+        check_starts(starts("*++++++"), 0);
+        let empty = |n: &str| turn(&format!("{n}: a different approach")) + call(n).empty();
+        check_starts(["a", "b", "c", "d"].map(empty).into_iter().sum(), 1);
+    }
+
+    #[test]
+    fn new_starts_are_reported_once_and_only_warned_about() {
+        check_starts(starts("************"), 1);
+        let found = starts("****").findings::<SimilarTurns>(&settings());
+        assert_eq!(found[0].action_max, Some(Action::Warn));
+        assert_eq!(found[0].events.as_slice(), [0, 2, 4, 6]);
+    }
+
+    #[test]
+    fn a_turn_that_contains_an_action_matches_only_an_equal_one() {
+        let step = |command: &str| {
+            turn(&format!(
+                "I go on with the next step of the plan and look at the output.\n\
+                 ```sh\n{command}\n```"
+            ))
+        };
+        check(["ls", "id", "env", "pwd"].map(step).into_iter().sum(), &[0; 4]);
+        check(step("ls").times(5), &[0, 0, 0, 3, 4]);
+        let ignoring = Settings {
+            ignore_progress: true,
+            ..settings()
+        };
+        let steps: Script = ["ls", "id", "env", "pwd"].map(step).into_iter().sum();
+        assert_eq!(steps.counts::<SimilarTurns>(&ignoring), [0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_turn_of_few_words_is_evidence_only_with_a_stop_phrase() {
+        let settings = Settings {
+            words_min: 4,
+            stop_phrases: vec![Phrase::from("done".to_owned())].into(),
+            ..settings()
+        };
+        let check = |text: &str, expected: [i32; 4]| {
+            let counts = turn(text).times(4).counts::<SimilarTurns>(&settings);
+            assert_eq!(counts, expected, "{text}");
+        };
+        check("Now the next.", [0; 4]);
+        check("Now the next one.", [0, 0, 0, 3]);
+        check("All done.", [0, 0, 0, 3]);
+        let longer = "now the next. it is the last";
+        let parts = turn("Now the next.") + turn(longer);
+        let parts = parts + turn(&format!("{longer} of them")) + turn("Now the next.");
+        assert_eq!(parts.counts::<SimilarTurns>(&settings), [0, 0, 0, 3]);
     }
 
     #[test]
     fn progress_resets_new_starts() {
         let change = || edit("file", "text");
-        check_starts(starts("**") + change() + starts("**"), 0);
-        check_starts(starts("**") + change() + starts("***"), 1);
+        check_starts(starts("***") + change() + starts("***"), 0);
+        check_starts(starts("***") + change() + starts("****"), 1);
     }
 
     #[test]
     fn a_new_start_after_a_productive_call_does_not_count() {
-        let lap = |n: &str| turn(&format!("{n}: a different approach")) + call(n);
-        let known: Script = ["a", "b", "c"].map(lap).into_iter().sum();
-        check(known, &[0, 0, 0, 0, 3, 0]);
-        let much = |n: &str| lap(n).productive();
-        check(["a", "b", "c"].map(much).into_iter().sum(), &[0; 6]);
+        let lap = |n: &str| turn(&format!("{n}: a different approach")) + call(n).fails(n);
+        let known: Script = ["a", "b", "c", "d"].map(lap).into_iter().sum();
+        check(known, &[0, 0, 0, 0, 0, 0, 3, 0]);
         let some = |n: &str| lap(n) + call("look").productive();
-        check(["a", "b", "c"].map(some).into_iter().sum(), &[0; 9]);
+        check(["a", "b", "c", "d"].map(some).into_iter().sum(), &[0; 12]);
         let once = lap("a") + call("look").productive() + turn("and?") + lap("b") + lap("c");
-        check(once, &[0, 0, 0, 0, 0, 0, 3, 0]);
+        check(once + lap("d"), &[0, 0, 0, 0, 0, 0, 0, 0, 3, 0]);
     }
 
     #[test]

@@ -68,6 +68,9 @@ pub fn call(name: &str) -> Script {
         response: None,
         error: None,
         unproductive: true,
+        is_acknowledged: true,
+        changed_nothing: false,
+        plan_steps_done: None,
         is_read_only: false,
         call: Some(sig(name)),
         operation: Operation::Other,
@@ -185,8 +188,10 @@ impl Script {
 
     /// A result that says something.
     pub fn responds(self, text: &str) -> Self {
-        self.result(text)
-            .with(|call| call.facts.response = Some(sig(text)))
+        self.result(text).with(|call| {
+            call.facts.response = Some(sig(text));
+            call.facts.is_acknowledged = false;
+        })
     }
 
     /// Another raw outcome that is the same after masking.
@@ -238,6 +243,21 @@ impl Script {
     /// The call returned much, or an unknown amount.
     pub fn productive(self) -> Self {
         self.with(|call| call.facts.unproductive = false)
+    }
+
+    /// The answer says that the write changed nothing.
+    pub fn changes_nothing(self) -> Self {
+        self.with(|call| call.facts.changed_nothing = true)
+    }
+
+    /// The call rewrites the agent's plan, with this many steps marked as done.
+    pub fn plan(self, done: u16) -> Self {
+        self.with(|call| call.facts.plan_steps_done = Some(done))
+    }
+
+    /// Nothing came back.
+    pub fn empty(self) -> Self {
+        self.with(|call| call.facts.answer = AnswerKind::Empty)
     }
 
     /// A read-only call of a tool of unknown operation.

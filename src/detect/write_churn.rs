@@ -8,23 +8,29 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
 };
 
-/// Fires when: `count` writes in a row to one file change nothing, or the file is
-/// rewritten as a whole `rewrites` times with no read of it and no run in
-/// between. Edits of a part are work, however many there are.
+/// Fires when: `count` writes in a row to one file change nothing, by their content or
+/// their answer, or the file is rewritten as a whole `rewrites` times with no read of
+/// it and no run in between. Edits of a part are work, however many there are. Also
+/// fires when the agent rewrites its plan or todo list `plan_rewrites` times with no
+/// other call between and without one more step done: planning is no work.
 ///
 /// Resets when: another file is written, this file is read, or a command or a
-/// call of unknown operation runs.
+/// call of unknown operation runs. Any other call ends a row of plans.
 ///
 /// Cost: one comparison per write.
 ///
 /// Defaults: two writes of the same content can be a formatter and a save, so
-/// three are a mistake; ten drafts without checking the result are churn.
+/// three are a mistake; ten drafts without checking the result are churn. In recorded
+/// sessions healthy agents rewrite their plan at most twice in a row.
 #[derive(Default, Serialize, Deserialize)]
 pub struct WriteChurn {
     last_path: Option<Sig>,
     last_content: Option<Sig>,
     unchanged: Streak,
     rewrites: Streak,
+    plans: Streak,
+    /// In the latest plan.
+    plan_steps_done: u16,
 }
 
 /// `[detect.write_churn]`
@@ -32,6 +38,8 @@ pub struct WriteChurn {
 pub struct Settings {
     pub count: u32,
     pub rewrites: u32,
+    /// 0: rewritten plans are not counted.
+    pub plan_rewrites: u32,
 }
 
 impl Detector for WriteChurn {
@@ -39,7 +47,11 @@ impl Detector for WriteChurn {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         check_count("count", settings.count, "write")?;
-        check_count("rewrites", settings.rewrites, "rewrite")
+        check_count("rewrites", settings.rewrites, "rewrite")?;
+        match settings.plan_rewrites {
+            0 => Ok(()),
+            rewrites => check_count("plan_rewrites", rewrites, "rewrite"),
+        }
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -47,8 +59,8 @@ impl Detector for WriteChurn {
             rule: "writes of one file change nothing, or rewrite it again and again without reading it",
             threshold: format!(
                 "{} writes in a row that change nothing, or {} rewrites with no read of it and no \
-                 run between",
-                settings.count, settings.rewrites
+                 run between; or {} plans with no other call between",
+                settings.count, settings.rewrites, settings.plan_rewrites
             ),
             would_not_fire_if: "a read of the file or a run between, or another file",
         }
@@ -63,6 +75,10 @@ impl Detector for WriteChurn {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
+        if let Some(done) = facts.plan_steps_done {
+            return self.observe_plan(now, facts, done, settings);
+        }
+        self.plans.clear();
         if !facts.wrote() {
             let inspects = match facts.operation {
                 Operation::Execute | Operation::Other => true,
@@ -70,7 +86,7 @@ impl Detector for WriteChurn {
                 Operation::Write | Operation::Edit | Operation::Search => false,
             };
             if inspects {
-                self.reset();
+                self.forget_file();
             }
             return DetectorOutcome::NotApplicable;
         }
@@ -78,7 +94,7 @@ impl Detector for WriteChurn {
             return DetectorOutcome::MissingField("tool_call.target");
         };
         if self.last_path.replace(path) != Some(path) {
-            self.reset();
+            self.forget_file();
             self.last_path = Some(path);
         }
         self.observe_write(now, path, facts, settings)
@@ -87,21 +103,53 @@ impl Detector for WriteChurn {
     fn consume(&mut self, cited: &[i32]) {
         self.unchanged.consume(cited);
         self.rewrites.consume(cited);
+        self.plans.consume(cited);
     }
 
     fn reset(&mut self) {
+        self.forget_file();
+        self.plans.clear();
+        self.plan_steps_done = 0;
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.unchanged.heap_bytes() + self.rewrites.heap_bytes() + self.plans.heap_bytes()
+    }
+}
+
+impl WriteChurn {
+    /// Restarts the counts of writes.
+    fn forget_file(&mut self) {
         self.last_path = None;
         self.last_content = None;
         self.unchanged.clear();
         self.rewrites.clear();
     }
 
-    fn heap_bytes(&self) -> usize {
-        self.unchanged.heap_bytes() + self.rewrites.heap_bytes()
+    /// Counts plans in a row.
+    fn observe_plan(
+        &mut self,
+        now: &Observation,
+        facts: &CallFacts,
+        done: u16,
+        settings: &Settings,
+    ) -> DetectorOutcome {
+        // Ticking off one step after the other is what plans are for.
+        if std::mem::replace(&mut self.plan_steps_done, done) < done {
+            self.plans.clear();
+        }
+        if settings.plan_rewrites == 0 || facts.failed() || !self.plans.push(now.at, facts.call) {
+            return DetectorOutcome::NotApplicable;
+        }
+        match self.plans.finding_at_threshold(settings.plan_rewrites) {
+            Some(finding) => DetectorOutcome::from_finding(Finding {
+                loop_key: smallvec![facts.tool],
+                ..finding
+            }),
+            None => DetectorOutcome::NoMatch,
+        }
     }
-}
 
-impl WriteChurn {
     fn observe_write(
         &mut self,
         now: &Observation,
@@ -113,8 +161,10 @@ impl WriteChurn {
         // equal edit does change something, or it would not have matched.
         let whole = facts.operation == Operation::Write;
         let content = facts.content.or(facts.call.filter(|_| whole));
-        let same = content.is_some() && self.last_content == content;
-        self.last_content = content;
+        let same = facts.changed_nothing || (content.is_some() && self.last_content == content);
+        if !facts.changed_nothing {
+            self.last_content = content;
+        }
         let counts = if same {
             self.unchanged.push(now.at, facts.call)
         } else {
@@ -147,6 +197,7 @@ mod tests {
     const SETTINGS: Settings = Settings {
         count: 3,
         rewrites: 10,
+        plan_rewrites: 5,
     };
 
     #[track_caller]
@@ -181,6 +232,26 @@ mod tests {
         check(edit("f", "a").times(4), &[0; 4]);
         let at = |content: &str| edit("f", "a").content(content);
         check(at("1") + at("2") + at("3") + at("4"), &[0; 4]);
+    }
+
+    #[test]
+    fn writes_whose_answer_says_that_nothing_changed_are_found() {
+        let slip = |n: usize| edit("f", &n.to_string()).changes_nothing();
+        check((0..4).map(slip).sum(), &[0, 0, 3, 4]);
+        check(slip(0) + slip(1) + edit("f", "x") + slip(2), &[0; 4]);
+        check(slip(0) + slip(1) + read("f") + slip(2), &[0; 4]);
+    }
+
+    #[test]
+    fn the_fifth_plan_with_no_other_call_between_is_found() {
+        let plan = |n: usize| call(&n.to_string()).plan(1);
+        let plans = |n: usize| (0..n).map(plan).sum::<Script>();
+        check(plans(6), &[0, 0, 0, 0, 5, 6]);
+        check((plans(4) + read("f")).times(2), &[0; 10]);
+        check(plans(4) + user() + plans(4), &[0; 9]);
+        check(plans(6).round("1"), &[0; 6]);
+        let ticked = |n: usize| plan(n).plan(n as u16);
+        check((0..8).map(ticked).sum(), &[0; 8]);
     }
 
     #[test]
@@ -266,7 +337,14 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
-        let rejects = |count, rewrites| WriteChurn::check(&Settings { count, rewrites }).is_err();
+        let rejects = |count, rewrites| {
+            let settings = Settings {
+                count,
+                rewrites,
+                ..SETTINGS
+            };
+            WriteChurn::check(&settings).is_err()
+        };
         assert!(!rejects(3, 10));
         assert!(rejects(1, 10));
         assert!(rejects(3, 1));

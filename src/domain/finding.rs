@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::Sig;
+use super::{Action, Sig};
 
 /// The index of a detector in the registry; the ids of rules follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +82,11 @@ pub struct Finding {
     /// `Some`: the detector sets the level of its ladder itself. `None`: the trend of
     /// the loop does.
     pub level: Option<EscalationLevel>,
+    /// The strongest action that this evidence allows; `None`: any.
+    pub action_max: Option<Action>,
+    /// Only consecutive events count towards `terminate_after`: after a gap the count
+    /// starts at zero, also if the same loop comes back.
+    pub consecutive: bool,
     /// The event extends the unbroken run that this detector found last.
     pub extends: bool,
     /// The events that are new in the pattern, oldest first: all of them when it is
@@ -117,6 +122,8 @@ impl Finding {
             similarity: 1.0,
             confidence: 1.0,
             level: None,
+            action_max: None,
+            consecutive: false,
             extends: false,
             events,
             loop_key,

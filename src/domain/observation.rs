@@ -199,6 +199,13 @@ pub struct CallFacts {
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,
+    /// The answer only acknowledges the call, or none was sent.
+    pub is_acknowledged: bool,
+    /// The answer of a write says that it changed nothing.
+    pub changed_nothing: bool,
+    /// The call rewrites the agent's own plan or todo list, which is no progress, and
+    /// this many steps of it are marked as done.
+    pub plan_steps_done: Option<u16>,
     /// By the tool's name it reads and changes nothing: `get_text`,
     /// `browser_snapshot`.
     pub is_read_only: bool,
@@ -264,6 +271,22 @@ impl CallFacts {
     #[inline]
     pub fn is_change(&self) -> bool {
         matches!(self.operation, Operation::Write | Operation::Edit)
+    }
+
+    /// The call failed or brought nothing.
+    #[inline]
+    pub fn is_fruitless(&self) -> bool {
+        self.failed() || matches!(self.answer, AnswerKind::Empty | AnswerKind::Negative)
+    }
+
+    /// The call acted, and nothing is known of what that changed.
+    #[inline]
+    pub fn acts_silently(&self) -> bool {
+        self.operation == Operation::Other
+            && self.is_acknowledged
+            && !self.is_read_only
+            && !self.failed()
+            && self.state.is_none()
     }
 
     /// A write or edit that is not known to have failed.

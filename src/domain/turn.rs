@@ -17,6 +17,10 @@ pub struct TurnFacts {
     pub sketch: Sketch,
     /// The number of characters.
     pub chars: usize,
+    /// The number of words, not only of distinct ones.
+    pub words: u32,
+    /// The text contains an action: a fenced command, or a call that is written as text.
+    pub acts: bool,
     /// The first occurrence of each known phrase.
     pub phrase_matches: SmallVec<[PhraseMatch; 2]>,
     /// A repetition in the text that was not reported while it was streamed.
@@ -179,7 +183,8 @@ impl Sketch {
         Sig::new(hasher.finish())
     }
 
-    fn token_count(&self) -> usize {
+    /// The number of distinct tokens that are stored.
+    pub fn token_count(&self) -> usize {
         self.words.len() + self.numbers.len()
     }
 

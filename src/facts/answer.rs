@@ -19,7 +19,7 @@ const BRIEF_BYTES_MAX: usize = 100;
 #[rustfmt::skip]
 const NO_PHRASES: &[&str] = &[
     "not found", "no match", "no result", "no such", "nothing found", "none found", "no hits",
-    "does not exist", "doesn't exist", "do not exist", "not exist", "could not find",
+    "does not exist", "doesn't exist", "do not exist", "not exist", "could not find", "found 0 ",
     "couldn't find", "cannot find", "can't find", "unable to find", "no files", "no rows",
     "no records", "no items", "no entries", "no data", "0 results", "0 matches", "0 rows", "0 hits",
     "0 files", "not available", "unknown ", "is not defined", "undefined ", "no longer available",

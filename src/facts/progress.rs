@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::domain::{CallFacts, Capacity, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a move to
-/// another state of the world or a changed one, a user's message. Two calls with the same count
+/// another state of the world or a changed one, a user's message. A write whose answer says
+/// that it changed nothing is none, nor is a new plan. Two calls with the same count
 /// have no progress between them.
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
@@ -66,7 +67,9 @@ impl ProgressCounter {
     /// oldest path is evicted: its next write counts as a change, which can only suppress
     /// a finding.
     pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
-        let writes = call.wrote() || (call.also_writes && !call.failed());
+        let writes = (call.wrote() || (call.also_writes && !call.failed()))
+            && !call.changed_nothing
+            && call.plan_steps_done.is_none();
         if call.moves_world && !call.failed() {
             self.world_moves = self.world_moves.wrapping_add(1);
             self.advance();

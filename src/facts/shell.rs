@@ -109,10 +109,12 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     let mut writes_files = false;
     let mut moves_world = false;
     let mut strongest: Option<SimpleCommand> = None;
-    for part in words
-        .split(|word| is_separator(word))
-        .filter_map(SimpleCommand::parse)
-    {
+    let mut is_computed = false;
+    for part_words in words.split(|word| is_separator(word)) {
+        let Some(part) = SimpleCommand::parse(part_words) else {
+            is_computed |= strongest.is_some() && computes(part_words);
+            continue;
+        };
         writes_files |= part.class.is_write() || part.effect.changes;
         moves_world |= part.effect.moves_world;
         if strongest
@@ -125,14 +127,27 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     strongest.map_or_else(
         || ShellCommand::with_class(ToolClass::Execute),
         |part| ShellCommand {
-            class: part.class,
-            target: part.target.map(Cow::Borrowed),
+            // What is computed from a file differs with every computation.
+            class: match part.class {
+                ToolClass::Read if is_computed => ToolClass::Search,
+                class => class,
+            },
+            target: part
+                .target
+                .filter(|_| !(is_computed && part.class == ToolClass::Read))
+                .map(Cow::Borrowed),
             lines: part.lines,
             writes_files,
             moves_world,
             has_patch: false,
         },
     )
+}
+
+/// Whether a filter shows something else than lines of its input: `jq .a`, `sort | uniq -c`.
+fn computes(words: &[&str]) -> bool {
+    let name = words.first().map_or(&b""[..], |name| name.as_bytes());
+    matches!(name, b"jq" | b"awk" | b"cut" | b"tr" | b"sort" | b"uniq")
 }
 
 /// Whether a word separates two simple commands. The match is on bytes, which compiles to
@@ -392,6 +407,14 @@ mod tests {
         check("git status --short", ToolClass::Search, None);
         check("cat a | grep b", ToolClass::Search, None);
         check("sed -n '10,20p' a.rs", ToolClass::Read, Some("a.rs"));
+    }
+
+    #[test]
+    fn what_is_computed_from_a_file_is_no_read_of_it() {
+        check("cat f.json | jq .a", ToolClass::Search, None);
+        check("cat f | sort | uniq -c", ToolClass::Search, None);
+        check("cat f | head -3", ToolClass::Read, Some("f"));
+        check("nl -ba f | sed -n '3,9p'", ToolClass::Read, Some("f"));
     }
 
     #[test]

@@ -336,6 +336,27 @@ fn the_next_write_to_an_evicted_path_is_a_change() {
 }
 
 #[test]
+fn a_write_that_changed_nothing_or_a_plan_is_no_progress() {
+    let mut progress = ProgressCounter::default();
+    let mut after = |tool: &str, args: &str, result: &str, content: &str| {
+        let sent = ToolCall {
+            result: Some(result.to_owned()),
+            content_hash: content.to_owned(),
+            ..call(tool, args)
+        };
+        let (facts, _) = facts_with("tools = []", sent);
+        progress.record_write(&facts, &Capacity::new(9))
+    };
+    let edit = |text: &str| format!(r#"{{"path": "a", "old_str": "{text}", "new_str": "x"}}"#);
+    assert_eq!(after("str_replace", &edit("1"), "edited", ""), 1);
+    let none = "No replacement was performed.";
+    assert_eq!(after("str_replace", &edit("2"), none, ""), 1);
+    assert_eq!(after("str_replace", &edit("3"), none, "another"), 2);
+    let todos = r#"{"todos": [{"content": "a", "status": "pending"}]}"#;
+    assert_eq!(after("TodoWrite", todos, "Todos have been modified", ""), 2);
+}
+
+#[test]
 fn a_failed_write_is_no_progress() {
     let failed = CallFacts {
         outcome: Some(Outcome::Error),

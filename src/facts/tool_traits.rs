@@ -19,6 +19,8 @@ pub(super) struct ToolTraits {
     /// The tool acts on something and answers with a receipt.
     pub is_action: bool,
     pub runs_sql: bool,
+    /// The tool rewrites the agent's own plan or todo list.
+    pub is_plan: bool,
     /// The tool runs something and answers with its output.
     pub is_run: bool,
     /// The tool changes something when it succeeds.
@@ -40,6 +42,7 @@ impl ToolTraits {
             is_read_only: has_word_of(tool, READ_ONLY_VERBS),
             is_action: has_word_of(tool, ACTION_VERBS),
             runs_sql: has_word_of(tool, SQL_WORDS),
+            is_plan: is_plan(tool),
             is_run: has_word_of(tool, RUN_VERBS),
             is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
             moves_world: has_word_of(tool, MOVE_VERBS),
@@ -60,6 +63,7 @@ impl ToolTraits {
             self.is_run,
             self.is_change,
             self.moves_world,
+            self.is_plan,
         ];
         let flag_bits = flags
             .iter()
@@ -79,13 +83,14 @@ impl ToolTraits {
         Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(6),
-            is_read_only: flag(5),
-            is_action: flag(4),
-            runs_sql: flag(3),
-            is_run: flag(2),
-            is_change: flag(1),
-            moves_world: flag(0),
+            is_editor: flag(7),
+            is_read_only: flag(6),
+            is_action: flag(5),
+            runs_sql: flag(4),
+            is_run: flag(3),
+            is_change: flag(2),
+            moves_world: flag(1),
+            is_plan: flag(0),
         }
     }
 }
@@ -238,6 +243,25 @@ const SQL_WORDS: &[&str] = &[
     "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
 ];
 
+/// Whether a tool rewrites the agent's plan or todo list as a whole. A tool that changes one
+/// task (`TaskUpdate`) does not.
+fn is_plan(tool: &str) -> bool {
+    const PLAN_TOOLS: &[&str] = &[
+        "update_plan",
+        "write_plan",
+        "set_plan",
+        "task_tracker",
+        "todowrite",
+    ];
+    let name = strip_namespace(tool);
+    PLAN_TOOLS
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(name))
+        || (has_word_of(name, &["todo", "todos"])
+            && has_word_of(name, &["write", "update", "manage", "set", "list"])
+            && !has_word_of(name, &["read", "get"]))
+}
+
 /// Whether a tool is an editor whose `command` argument says what it does.
 fn is_editor(tool: &str) -> bool {
     const EDITORS: &[&str] = &[
@@ -274,6 +298,7 @@ mod tests {
             "send_email",
             "getWeather",
             "wait_for_job",
+            "update_plan",
             "switch_branch",
             "replace_symbol_body",
             "run_tests",
@@ -286,5 +311,27 @@ mod tests {
         assert!(ToolTraits::from_name("execute_sql").runs_sql);
         assert!(!ToolTraits::from_name("send_email").runs_sql);
         assert!(ToolTraits::from_name("send_email").is_action);
+    }
+
+    #[test]
+    fn a_plan_is_rewritten_as_a_whole() {
+        for tool in [
+            "TodoWrite",
+            "write_todos",
+            "update_plan",
+            "update_todo",
+            "mcp__x__task_tracker",
+        ] {
+            assert!(ToolTraits::from_name(tool).is_plan, "{tool}");
+        }
+        for tool in [
+            "TaskUpdate",
+            "todo_read",
+            "plan_trip",
+            "get_plan",
+            "update_subscription_plan",
+        ] {
+            assert!(!ToolTraits::from_name(tool).is_plan, "{tool}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     settings::{Settings, TrendSettings},
     trend::Trends,
 };
-use crate::domain::{Action, DetectorId, EscalationLevel, Evidence, Finding, Trend};
+use crate::domain::{Action, DetectorId, Evidence, Finding, Trend};
 
 /// The action that a detector asks for.
 pub(super) struct ActionChoice {
@@ -53,7 +53,7 @@ pub(super) fn choose_action(
             choice_of(
                 trends,
                 (position, *detector),
-                finding.level,
+                finding,
                 current_loop,
                 recurred,
                 settings,
@@ -74,16 +74,23 @@ pub(super) fn choose_action(
 /// The action that one detector asks for.
 fn choice_of(
     trends: &Trends,
-    (finding, detector): (usize, DetectorId),
-    level: Option<EscalationLevel>,
+    (position, detector): (usize, DetectorId),
+    finding: &Finding,
     current_loop: &Loop,
     recurred: bool,
     settings: &Settings,
 ) -> Option<ActionChoice> {
     let escalation = settings.escalations.get(detector.index())?;
-    let limit = i32::try_from(escalation.terminate_after).unwrap_or(i32::MAX);
-    // Events of earlier runs and of all laps count only after a hard verdict.
-    let event_count = if current_loop.strongest_action >= Some(escalation.hard) {
+    let level = finding.level;
+    let limit = match finding.action_max {
+        Some(_) => 0,
+        None => i32::try_from(escalation.terminate_after).unwrap_or(i32::MAX),
+    };
+    // Events of earlier runs and of all laps count only after a hard verdict, and not if
+    // a gap ends the count.
+    let event_count = if finding.consecutive {
+        finding.count
+    } else if current_loop.strongest_action >= Some(escalation.hard) {
         current_loop.total_events()
     } else {
         current_loop.repetitions()
@@ -121,8 +128,8 @@ fn choice_of(
         (escalation.soft, Cause::FirstSeen)
     };
     Some(ActionChoice {
-        finding,
-        action,
+        finding: position,
+        action: finding.action_max.map_or(action, |max| action.min(max)),
         cause,
         budget_cause: None,
         is_session_wide: escalation.precedence.session_wide,

@@ -128,6 +128,8 @@ fn finding(
         similarity: 1.0,
         confidence: 1.0,
         level: None,
+        action_max: None,
+        consecutive: false,
         extends,
         events: events.collect(),
         loop_key: smallvec![Sig::new(name.to_ascii_lowercase().into())],
@@ -167,6 +169,45 @@ fn a_loop_is_reported_once_softly() {
 #[test]
 fn a_loop_that_goes_on_until_it_is_chronic_is_reported_hard_once() {
     check(warn_block(), "..Xxxxxxx", "..wB.....");
+}
+
+#[test]
+fn weak_evidence_never_leads_above_its_action() {
+    let mut harness = PolicyHarness::new(settings(Action::Break, Action::Escalate, 4));
+    let mut decide = |count, extends, events| {
+        let weak = Finding {
+            action_max: Some(Action::Warn),
+            ..finding('A', count, extends, events)
+        };
+        let decision = harness.decide(1, &[(A, weak)]);
+        decision.map(|decision| decision.action)
+    };
+    assert_eq!(decide(3, false, 0..=0), Some(Action::Warn));
+    let later: Vec<_> = (4..12).map(|n| decide(n, true, n..=n)).collect();
+    assert_eq!(later, [None; 8]);
+}
+
+#[test]
+fn a_gap_ends_the_count_of_consecutive_events() {
+    let mut harness = PolicyHarness::new(settings(Action::Warn, Action::Escalate, 5));
+    let mut play = |counts: &[i32]| -> Vec<Option<Action>> {
+        let decide = |count: &i32| {
+            let index = harness.index;
+            let consecutive = Finding {
+                consecutive: true,
+                ..finding('A', *count, *count > 3, index..=index)
+            };
+            let findings = [(A, consecutive)];
+            let findings = if *count < 3 { &[] } else { &findings[..] };
+            let decision = harness.decide(1, findings);
+            decision.map(|decision| decision.action)
+        };
+        counts.iter().map(decide).collect()
+    };
+    assert_eq!(play(&[3, 4])[0], Some(Action::Warn));
+    assert_eq!(play(&[0, 3, 4]), [None, Some(Action::Escalate), None]);
+    assert_eq!(play(&[0, 3, 4]), [None, Some(Action::Escalate), None]);
+    assert_eq!(play(&[5]), [Some(Action::Terminate)]);
 }
 
 #[test]

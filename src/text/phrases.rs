@@ -16,11 +16,12 @@ use thiserror::Error;
 
 use crate::domain::{Phrase, PhraseId, PhraseMatch};
 
-/// Matches the phrases of all profiles in one pass. It uses a single Aho-Corasick
-/// automaton, built once, at one transition per byte.
+/// Matches the phrases of all profiles in one pass, and the marks of an action that is
+/// written as text. It uses a single Aho-Corasick automaton, built once, at one
+/// transition per byte.
 #[derive(Clone, Debug, Default)]
 pub struct PhraseMatcher {
-    /// `None` if there are no phrases.
+    /// With the state at the beginning of a line; `None`: nothing is matched.
     automaton: Option<(DFA, StateID)>,
     /// The id and the word count of each phrase, indexed by the automaton's pattern
     /// number.
@@ -42,7 +43,28 @@ pub(super) struct PhraseMatchState {
     #[serde(with = "frozen_state")]
     state: Option<StateID>,
     pub matches: SmallVec<[PhraseMatch; 2]>,
+    /// The text contains one of [`ACTION_MARKS`].
+    pub acts: bool,
 }
+
+/// What begins an action that an agent writes into its text, because its harness reads
+/// calls from there: a fenced command or program, a line of ReAct, a tag that is named
+/// like a tool, a JSON object with an action. In lower case; `\n` is also matched by the
+/// beginning of the text. A fence without a language, or with one of data, may quote
+/// anything and is no action.
+#[rustfmt::skip]
+const ACTION_MARKS: &[&str] = &[
+    "```bash", "```sh\n", "```shell", "```zsh", "```console", "```powershell", "```pwsh", "```ps1",
+    "```cmd", "```bat", "```py", "```js\n", "```javascript", "```ts\n", "```typescript", "```sql",
+    "```diff", "```patch", "```tool", "```execute", "```run", "```action",
+    "\naction:", "\n**action:", "\naction input:", "\ntool call:", "\ntool:", "\nfunction call:",
+    "\n<tool", "\n<function", "\n<invoke", "\n<call_", "\n<execute", "\n<run_", "\n<read_",
+    "\n<write_", "\n<edit_", "\n<replace_", "\n<apply_", "\n<insert_", "\n<search_", "\n<list_",
+    "\n<find_", "\n<browser_", "\n<use_", "\n<open_", "\n<bash>", "\n<command>", "\n<shell>",
+    "\n<python>", "\n<code>",
+    "\"action\":", "\"actions\":", "\"action_input\":", "\"tool\":", "\"tool_name\":",
+    "\"tool_calls\":", "\"tool_input\":", "\"function_call\":", "\"arguments\":",
+];
 
 impl PhraseMatcher {
     /// Maximum number of recorded phrases. A text with more matches is about the
@@ -59,14 +81,14 @@ impl PhraseMatcher {
         // matched.
         let automaton = DFA::builder()
             .ascii_case_insensitive(true)
-            .build(phrases.values())
+            .build(patterns(&phrases))
             .map_err(|error| too_many(&error))?;
         let start = automaton
             .start_state(Anchored::No)
             .map_err(|error| too_many(&error))?;
         // Every state is reached by the beginning of a phrase.
         let (mut state_max, mut hasher) = (start.as_u32(), DefaultHasher::new());
-        for text in phrases.values() {
+        for text in patterns(&phrases) {
             text.hash(&mut hasher);
             let mut state = start;
             for byte in text.bytes() {
@@ -76,10 +98,11 @@ impl PhraseMatcher {
             }
         }
         let words = |text: &str| text.split_whitespace().count() as u32;
+        let line_start = automaton.next_state(Anchored::No, start, b'\n');
         Ok(Self {
             state_max,
             fingerprint: hasher.finish(),
-            automaton: Some((automaton, start)),
+            automaton: Some((automaton, line_start)),
             phrases: phrases
                 .into_iter()
                 .map(|(id, text)| (id, words(text)))
@@ -97,10 +120,10 @@ impl PhraseMatcher {
         match_state: &mut PhraseMatchState,
         mut words: impl FnMut(usize) -> u32,
     ) {
-        let Some((automaton, start)) = &self.automaton else {
+        let Some((automaton, line_start)) = &self.automaton else {
             return;
         };
-        let mut state = match_state.state.unwrap_or(*start);
+        let mut state = match_state.state.unwrap_or(*line_start);
         let mut at = 0;
         while at < piece.len() {
             let consumed = advance_to_special(automaton, &mut state, &piece[at..]);
@@ -148,6 +171,7 @@ impl PhraseMatcher {
         match_state: &mut PhraseMatchState,
     ) {
         let Some((phrase, phrase_words)) = self.phrases.get(number).copied() else {
+            match_state.acts = true;
             return;
         };
         let is_recorded = match_state
@@ -161,6 +185,14 @@ impl PhraseMatcher {
             });
         }
     }
+}
+
+/// What the automaton searches for; the number of a phrase is its position.
+fn patterns<'a>(phrases: &'a BTreeMap<PhraseId, &'a str>) -> impl Iterator<Item = &'a str> {
+    phrases
+        .values()
+        .copied()
+        .chain(ACTION_MARKS.iter().copied())
 }
 
 /// Advances to the next special state, where a phrase may end. Returns the number of
@@ -211,6 +243,46 @@ impl PhraseMatchState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[track_caller]
+    fn check_acts(text: &str, expected: bool) {
+        let matcher = PhraseMatcher::new(&[]).unwrap();
+        for cut in 0..text.len() {
+            let mut state = PhraseMatchState::default();
+            for piece in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
+                matcher.match_piece(piece, &mut state, |_| 0);
+            }
+            assert_eq!(state.acts, expected, "{text:?} at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_written_as_text_is_an_action() {
+        for text in [
+            "I look at it.\n```bash\nls\n```",
+            "Code:\n```py\nprint(1)\n```<end_code>",
+            "Action: search[\"bridge\"]",
+            "Thought: I need it.\nAction: look_up",
+            "<read_file>\n<path>a</path>\n</read_file>",
+            "Now:\n<tool_call>\n{}\n</tool_call>",
+            "{\"memory\": \"x\", \"action\": [{\"click\": 3}]}",
+        ] {
+            check_acts(text, true);
+        }
+    }
+
+    #[test]
+    fn a_quotation_or_a_promise_is_no_action() {
+        for text in [
+            "I will run `pytest -q` now.",
+            "It says:\n```\nld: symbol not found\n```",
+            "The result:\n```json\n[1, 2]\n```",
+            "My next action: none.",
+            "The tag <read_file> is missing.",
+        ] {
+            check_acts(text, false);
+        }
+    }
 
     #[test]
     fn words_are_counted_once_for_each_phrase_however_often_it_occurs() {

@@ -17,6 +17,19 @@ pub(super) fn is_numeric(c: char) -> bool {
     letter_by_block(c).is_none() && c.is_numeric()
 }
 
+/// Whether `c` belongs to a script that puts no space between words: Thai, Lao, Burmese,
+/// Khmer, Japanese, Chinese.
+#[inline]
+pub(super) fn is_unspaced(c: char) -> bool {
+    matches!(c,
+        '\u{e00}'..='\u{eff}'
+        | '\u{1000}'..='\u{109f}'
+        | '\u{1780}'..='\u{17ff}'
+        | '\u{2e80}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{3ffff}')
+}
+
 /// Calls `each` with the characters of the lower-case form of `c`.
 #[inline]
 pub(super) fn for_each_lowercase(c: char, mut each: impl FnMut(char)) {

@@ -144,8 +144,13 @@ fn patch_spiral(history: &[Act]) -> Vec<usize> {
 }
 
 /// 3 turns in a row each have a Jaccard overlap of .85 with one of the 5 before.
-/// An empty turn overlaps with none.
 fn similar_turns(past: &[Act]) -> bool {
+    similar_in_a_row(past) >= 3
+}
+
+/// The turns in a row that each have a Jaccard overlap of .85 with one of the 5
+/// before. An empty turn overlaps with none.
+fn similar_in_a_row(past: &[Act]) -> usize {
     let words = |act: &Act| -> BTreeSet<String> {
         let Say(text) = act else {
             return BTreeSet::new();
@@ -166,7 +171,7 @@ fn similar_turns(past: &[Act]) -> bool {
         before.iter().any(|earlier| alike(earlier, &past[*n]))
     };
     let row = (0..past.len()).rev().take_while(is_like_another);
-    row.count() >= 3
+    row.count()
 }
 
 /// The turn has at least 10 characters and contains one of the phrases.
@@ -467,6 +472,57 @@ fn the_first_similar_turns_match_the_reference_rule() {
     check_first("similar_turns", turns(), similar_turns);
 }
 
+/// A gap ends a streak: 3 turns in a row are warned about each time, and only 5 in a row
+/// end the session.
+#[test]
+fn every_warning_and_termination_of_similar_turns_matches_the_reference_rule() {
+    const CASES: u32 = 1_024;
+    let player = RefCell::new(only("similar_turns", ""));
+    let (ended, resumed) = (Cell::new(0), Cell::new(0));
+    let config = ProptestConfig {
+        cases: CASES,
+        source_file: Some(file!()),
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    };
+    let ran = TestRunner::new(config).run(&turns(), |history| {
+        let found = verdicts(&mut player.borrow_mut(), "similar_turns", &history);
+        let in_a_row: Vec<usize> = (0..history.len())
+            .map(|n| similar_in_a_row(&history[..=n]))
+            .collect();
+        let expected_end = in_a_row.iter().position(|row| *row == 5);
+        let last = expected_end.unwrap_or(history.len());
+        let warned: Vec<usize> = (0..last).filter(|n| in_a_row[*n] == 3).collect();
+
+        let end = found
+            .iter()
+            .find(|(_, action)| *action == Action::Terminate);
+        prop_assert_eq!(end.map(|(n, _)| *n), expected_end);
+        for n in &warned {
+            prop_assert!(
+                found.iter().any(|(found, _)| found == n),
+                "no verdict at {}",
+                n
+            );
+        }
+        for (n, _) in &found {
+            prop_assert!(in_a_row[*n] >= 3, "a verdict at {}", n);
+        }
+        ended.set(ended.get() + u32::from(expected_end.is_some()));
+        resumed.set(resumed.get() + u32::from(warned.len() > 1));
+        Ok(())
+    });
+    ran.unwrap_or_else(|error| panic!("{error}"));
+    let counts = [ended.get(), resumed.get()];
+    println!("{counts:?} of {CASES} histories end, and are warned about again after a gap");
+    assert!(
+        counts
+            .iter()
+            .all(|count| (CASES / 10..CASES).contains(count)),
+        "{counts:?} of {CASES}: the comparison says little"
+    );
+}
+
 #[test]
 fn the_first_greeting_matches_the_reference_rule() {
     check_first("greeting", greetings(), greeting);
@@ -509,7 +565,7 @@ fn the_histories_distinguish_every_setting() {
         "by_content = false",
     ];
     check_distinguished("read_loop", file_acts(4, 4, 1), &reads);
-    let reverts = ["within = 19", "within = 0"];
+    let reverts = ["within = 19", "within = 0", "returns = 2"];
     check_distinguished("edit_revert", file_acts(2, 2, 1), &reverts);
     let runs = [
         "count = 4",
@@ -536,6 +592,7 @@ fn the_histories_distinguish_every_setting() {
         "empty = 'skip'",
         "numbers_are_progress = true",
         "loose_match_without_calls = true",
+        "words_min = 6",
     ];
     check_distinguished("similar_turns", turns(), &similar);
     let greeted = [
@@ -620,4 +677,22 @@ fn similar_turns_are_warned_about_at_3_and_terminated_at_5() {
         (5, Action::Terminate),
     ];
     check("similar_turns", &turns, &expected);
+}
+
+#[test]
+fn similar_turns_before_a_gap_do_not_count_towards_a_termination() {
+    let similar = vec![Say("let me look".to_owned()); 5];
+    let gap = Say("the parser is fine".to_owned());
+    let history: Vec<Act> = similar
+        .iter()
+        .chain([&gap])
+        .chain(&similar[..4])
+        .cloned()
+        .collect();
+    let expected = [
+        (3, Action::Warn),
+        (4, Action::Escalate),
+        (8, Action::Escalate),
+    ];
+    check("similar_turns", &history, &expected);
 }

@@ -174,7 +174,9 @@ async fn beyond_paths_max_the_least_recently_used_path_is_evicted() {
     let script = |others: usize| {
         let others = (0..others).map(|n| writes(&word(n), "3"));
         let first = [writes("a", "1"), writes("a", "2")].into_iter();
-        first.chain(others).chain([writes("a", "1")]).collect()
+        // The second return to an old content is reported.
+        let returns = [writes("a", "1"), writes("a", "2")];
+        first.chain(others).chain(returns).collect()
     };
     check_eviction(Capacities::PATHS_MAX, "path", script).await;
 }

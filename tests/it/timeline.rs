@@ -146,10 +146,24 @@ async fn an_explanation_names_the_settings_in_force() {
 #[tokio::test]
 async fn a_new_start_is_explained_by_its_own_rule() {
     let server = Server::start().await;
-    let start = |topic: &str| turn(&format!("Let me try a different approach: {topic}."));
-    let topics = ["read the logs", "query the database", "ask the vendor"];
-    let results = server.play("s", topics.map(start).to_vec()).await;
-    let verdict = results[2].verdict.as_ref().unwrap();
+    let start = |topic: &str| {
+        let announced = turn(&format!("Let me try a different approach: {topic}."));
+        let failing = ask(topic).change(|call| {
+            call.outcome = Outcome::Error.into();
+            call.error = format!("cannot {topic}");
+            call.result = None;
+        });
+        [announced, failing]
+    };
+    let topics = [
+        "read the logs",
+        "query the database",
+        "ask the vendor",
+        "look again",
+    ];
+    let events = topics.map(start).concat();
+    let results = server.play("s", events[..7].to_vec()).await;
+    let verdict = results[6].verdict.as_ref().unwrap();
     let starts = "announced a new start 3 times without progress";
     assert!(verdict.pattern.starts_with(starts), "{}", verdict.pattern);
     let answer = detail(&server, "s").await;
@@ -162,7 +176,7 @@ async fn a_new_start_is_explained_by_its_own_rule() {
     assert!(
         answer.explanations[0]
             .threshold
-            .starts_with("3 of the last 8 turns")
+            .starts_with("3 starts within the last 8 turns")
     );
 
     let similar = WORDS.map(|word| turn(&like(word)));

@@ -36,6 +36,8 @@ pub(super) struct CallRing {
     succeeded: SlotSet,
     failed: SlotSet,
     unproductive: SlotSet,
+    /// They failed or brought nothing.
+    fruitless: SlotSet,
     /// They did not fail, and their response says something.
     informative: SlotSet,
     /// The session made progress between them and the previous call.
@@ -229,6 +231,7 @@ impl CallRing {
         );
         set_slot(&mut self.failed, slot, facts.failed());
         set_slot(&mut self.unproductive, slot, facts.unproductive);
+        set_slot(&mut self.fruitless, slot, facts.is_fruitless());
         set_slot(
             &mut self.informative,
             slot,
@@ -269,6 +272,19 @@ impl CallRing {
     pub fn all_unproductive_since(&self, since: i32) -> bool {
         self.iter_slots()
             .all(|(slot, index, _)| self.unproductive & 1 << slot != 0 || index < since)
+    }
+
+    /// Whether any call after this event was fruitless.
+    pub fn has_fruitless_since(&self, since: i32) -> bool {
+        self.iter_slots()
+            .any(|(slot, index, _)| index > since && self.fruitless & 1 << slot != 0)
+    }
+
+    /// Whether any command after this event failed.
+    pub fn has_failed_run_since(&self, since: i32) -> bool {
+        self.iter_slots().any(|(slot, index, operation)| {
+            index > since && operation == Operation::Execute && self.failed & 1 << slot != 0
+        })
     }
 
     /// Whether any informative call after this event has a masked outcome that no
@@ -362,6 +378,7 @@ impl CallRing {
             &mut self.succeeded,
             &mut self.failed,
             &mut self.unproductive,
+            &mut self.fruitless,
             &mut self.informative,
             &mut self.after_progress,
         ] {

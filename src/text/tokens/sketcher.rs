@@ -33,6 +33,8 @@ pub struct Sketcher {
     token: Token,
     /// Number of tokens begun.
     token_count: u32,
+    /// Characters of scripts that put no space between words.
+    unspaced_chars: u32,
     chars: usize,
     /// Bytes of the start of the text received so far.
     head_bytes: usize,
@@ -136,6 +138,8 @@ impl Sketcher {
                 vector: Box::default(),
             },
             chars,
+            words: self.token_count.saturating_add(self.unspaced_chars / 2),
+            acts: self.phrase_state.acts,
             phrase_matches: self.phrase_state.matches,
             repetition: None,
             is_work_limited: false,
@@ -242,6 +246,10 @@ impl Sketcher {
         } else {
             self.begin_token();
             self.token.push_char(c);
+            // A word of these scripts has about two characters.
+            self.unspaced_chars = self
+                .unspaced_chars
+                .saturating_add(u32::from(unicode::is_unspaced(c)));
         }
         let mut buffer = [0; 4];
         let bytes = c.encode_utf8(&mut buffer).as_bytes();
@@ -357,6 +365,13 @@ mod tests {
         let made = sketch(&["Batch 12 of 500: the batch, THE batch"]);
         assert_eq!((made.words.len(), made.numbers.len()), (4, 2));
         assert_eq!(made, sketch(&["batch 12 of 500: the batch, the batch"]));
+    }
+
+    #[test]
+    fn all_words_are_counted_also_without_spaces() {
+        assert_eq!(facts(&["the batch, the batch 12"]).words, 5);
+        assert_eq!(facts(&["次へ。"]).words, 2);
+        assert_eq!(facts(&["作業を続けています。"]).words, 6);
     }
 
     #[test]
