@@ -13,7 +13,8 @@
 //! - `outcome`: the hashes of a result and an error.
 //! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
-//! - `progress`: the session's progress counter.
+//! - `poll`: what makes a call a poll, and which poll it is.
+//! - `progress`: the session's progress counter; `figure_trend`: figures that move one way.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
 //! must not be able to make two different calls look equal. The words of turns are hashed
@@ -25,7 +26,9 @@ mod ack;
 mod answer;
 mod args;
 mod classify;
+mod figure_trend;
 mod outcome;
+mod poll;
 mod progress;
 mod same_call;
 mod shell;
@@ -40,12 +43,16 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        AnswerKind, CallFacts, CallKey, Event, EventBody, Operation, Outcome, RepetitionSettings,
-        Role, Sig, ToolCall, TurnFacts, sanitize,
+        AnswerKind, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
+        RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key, key::SignatureKind,
-        mask::MaskKind, memo::Memo, sql,
+        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key,
+        figures::{self, Figures},
+        key::SignatureKind,
+        mask::MaskKind,
+        memo::Memo,
+        sql,
     },
 };
 use args::ParsedArguments;
@@ -65,6 +72,8 @@ pub struct FactExtractor {
     text_memo: Memo,
     /// The traits of recent tool names.
     traits_memo: Memo,
+    /// Whether recent results say that something is still under way.
+    status_memo: Memo,
     /// The call keys of recent loops.
     call_key_memo: Memo,
 }
@@ -146,6 +155,7 @@ impl FactExtractor {
             analyzers,
             text_memo: Memo::default(),
             traits_memo: Memo::default(),
+            status_memo: Memo::default(),
             call_key_memo: Memo::default(),
         }
     }
@@ -314,9 +324,22 @@ impl FactExtractor {
                 && traits.is_action
                 && ack::is_receipt_sized(result_text));
 
+        // Whether it waits, and what for.
+        let mut kind = classify::classify_kind(action.class, call, failed);
+        if kind == CallKind::Ordinary
+            && self.is_poll_by_answer(call, action.class, &traits, failed, &texts, &result)
+        {
+            kind = CallKind::Poll;
+        }
+        let line = rule.class.is_none().then_some(&*target);
+        let poll = self.poll_facts(kind, call, line, &texts);
+
         // What the detectors compare.
         let facts = CallFacts {
-            kind: classify::classify_kind(action.class, call, failed),
+            kind,
+            is_wait: action.class == ToolClass::Poll,
+            poll_key: poll.key,
+            is_dead: poll.is_dead,
             call: signature,
             tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
@@ -346,6 +369,14 @@ impl FactExtractor {
             } else {
                 None
             },
+            figures: if failed {
+                let text = [&*texts.error, result_text.unwrap_or_default()];
+                let error = text.into_iter().find(|text| !text.is_empty());
+                figures::extract_figures(error.unwrap_or_default())
+            } else {
+                Figures::new()
+            },
+            has_moved_figure: false,
             answer,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_read_only: traits.is_read_only,

@@ -163,6 +163,12 @@ pub struct RuleOutcome {
 #[derive(Clone, Debug)]
 pub struct CallFacts {
     pub kind: CallKind,
+    /// The agent waited in the call, by its tool or its command, or before it.
+    pub is_wait: bool,
+    /// Identifies a poll whose arguments say how long to wait, without that time.
+    pub poll_key: Option<Sig>,
+    /// What a poll asks about has failed or ended, and will not go on by itself.
+    pub is_dead: bool,
     /// Tool and canonical arguments; `None`: the arguments are unknown, and the
     /// call equals no other.
     pub call: Option<Sig>,
@@ -195,6 +201,11 @@ pub struct CallFacts {
     pub response: Option<Sig>,
     /// The masked error of a failed call.
     pub error: Option<Sig>,
+    /// The counts and measurements in the error of a failed call.
+    pub figures: SmallVec<[f32; 4]>,
+    /// A figure has moved on since the same call failed before: progress, although the
+    /// error is the same.
+    pub has_moved_figure: bool,
     pub answer: AnswerKind,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
