@@ -12,7 +12,7 @@
 //!
 //! A detector's doc says when it fires, when it resets, what it costs per event
 //! and where its defaults come from. All of them reset on a message of the user
-//! and on a new run.
+//! (except `test_fail_loop`) and on a new run.
 //!
 //! Uses: domain.
 
@@ -88,6 +88,12 @@ pub trait Detector: Default {
 
     /// Restarts all counts, on a message of the user or a new run.
     fn reset(&mut self);
+
+    /// On a message of the user. Only counts of one call that fails again and again with
+    /// the same error may survive it: the user has not helped it.
+    fn reset_for_user(&mut self) {
+        self.reset();
+    }
 
     /// Heap bytes of the state, without `size_of::<Self>()`. Part of the
     /// session's memory use.

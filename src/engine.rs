@@ -9,6 +9,7 @@
 //! Uses: domain, text, facts, detect, policy, rules, telemetry.
 
 mod agent;
+mod batch;
 mod breaker;
 mod closed;
 mod disobedience;

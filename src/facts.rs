@@ -14,7 +14,8 @@
 //! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
 //! - `plan`: the steps of a plan that are done.
-//! - `progress`: the session's progress counter.
+//! - `poll`: what makes a call a poll, and which poll it is.
+//! - `progress`: the session's progress counter; `figure_trend`: figures that move one way.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
 //! must not be able to make two different calls look equal. The words of turns are hashed
@@ -26,8 +27,10 @@ mod ack;
 mod answer;
 mod args;
 mod classify;
+mod figure_trend;
 mod outcome;
 mod plan;
+mod poll;
 mod progress;
 mod same_call;
 mod shell;
@@ -42,12 +45,16 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        AnswerKind, CallFacts, CallKey, Event, EventBody, Operation, Outcome, RepetitionSettings,
-        Role, Sig, ToolCall, TurnFacts, sanitize,
+        AnswerKind, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
+        RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key, key::SignatureKind,
-        mask::MaskKind, memo::Memo, no_change, sql,
+        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key,
+        figures::{self, Figures},
+        key::SignatureKind,
+        mask::MaskKind,
+        memo::Memo,
+        no_change, sql,
     },
 };
 use args::ParsedArguments;
@@ -67,6 +74,8 @@ pub struct FactExtractor {
     text_memo: Memo,
     /// The traits of recent tool names.
     traits_memo: Memo,
+    /// Whether recent results say that something is still under way.
+    status_memo: Memo,
     /// The call keys of recent loops.
     call_key_memo: Memo,
 }
@@ -148,6 +157,7 @@ impl FactExtractor {
             analyzers,
             text_memo: Memo::default(),
             traits_memo: Memo::default(),
+            status_memo: Memo::default(),
             call_key_memo: Memo::default(),
         }
     }
@@ -320,9 +330,22 @@ impl FactExtractor {
             && call.content_hash.is_empty()
             && result_text.is_some_and(no_change::says_nothing_changed);
 
+        // Whether it waits, and what for.
+        let mut kind = classify::classify_kind(action.class, call, failed);
+        if kind == CallKind::Ordinary
+            && self.is_poll_by_answer(call, action.class, &traits, failed, &texts, &result)
+        {
+            kind = CallKind::Poll;
+        }
+        let line = rule.class.is_none().then_some(&*target);
+        let poll = self.poll_facts(kind, call, line, &texts);
+
         // What the detectors compare.
         let facts = CallFacts {
-            kind: classify::classify_kind(action.class, call, failed),
+            kind,
+            is_wait: action.class == ToolClass::Poll,
+            poll_key: poll.key,
+            is_dead: poll.is_dead,
             call: signature,
             tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
@@ -352,6 +375,14 @@ impl FactExtractor {
             } else {
                 None
             },
+            figures: if failed {
+                let text = [&*texts.error, result_text.unwrap_or_default()];
+                let error = text.into_iter().find(|text| !text.is_empty());
+                figures::extract_figures(error.unwrap_or_default())
+            } else {
+                Figures::new()
+            },
+            has_moved_figure: false,
             answer,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_acknowledged: action.class == ToolClass::Other

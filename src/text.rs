@@ -7,9 +7,11 @@
 //! - `tokens`: words as hashes, and sketches of turns.
 //! - `phrases`: finds configured phrases in a stream of text.
 //! - `shell_words`: splits a command line into words and operators.
-//! - `sql`, `outage`, `failure_report`: recognise a statement that changes data, an outage
-//!   of another system, and the report of a failed run.
+//! - `sql`, `outage`, `failure_report`, `status`: recognise a statement that changes data,
+//!   an outage of another system, the report of a failed run, and a status of something
+//!   that is under way or dead.
 //! - `no_change`: recognises the answer of a write that changed nothing.
+//! - `figures`: the counts and measurements in an error.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
 //! - `call_key`: the key of a call that clients compute too.
@@ -22,6 +24,7 @@
 pub(crate) mod call_key;
 pub mod echo;
 pub mod failure_report;
+pub mod figures;
 pub mod harness;
 pub mod json_hash;
 pub mod key;
@@ -36,6 +39,7 @@ pub mod shell_words;
 mod simd;
 mod similarity;
 pub mod sql;
+pub mod status;
 pub mod tokens;
 mod unicode;
 pub(crate) mod work_budget;

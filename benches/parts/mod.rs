@@ -540,7 +540,6 @@ fn moment(index: i32) -> EventPosition {
         time: mix::now(),
         progress: 0,
         state_changes: 0,
-        world_moves: 0,
         calls: 0,
         round: None,
     }
@@ -564,6 +563,7 @@ fn observations() -> (Vec<Observation>, History) {
             },
             body: ObservationBody::Call(made.facts),
             usage: UsageDelta::default(),
+            world_moves: 0,
             capacities: Capacities::default(),
         };
         let words = CallText {
@@ -610,6 +610,7 @@ where
             at: moment(index),
             body: ObservationBody::Turn(facts),
             usage: UsageDelta::default(),
+            world_moves: 0,
             capacities: Capacities::default(),
         };
         history.push(

@@ -1,48 +1,75 @@
 //! `error_streak`: different calls fail with the same error.
 
+mod recent_calls;
+
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, check_count, streak::Streak};
-use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
+use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
+use recent_calls::RecentCalls;
 
 /// Fires when: `count` failures in a row have the same masked error although the
 /// arguments or tools vary: unknown tool, permission denied, missing parameter,
 /// missing file, timeout of a command. A round of parallel calls that all fail is
-/// one failure.
+/// one failure; the first try with another tool waits for one more. Also fires when `count` of the last `window` calls of one tool have the
+/// same error, whatever came between: guesses with a look at something else after each.
 ///
-/// Resets when: a call succeeds or fails with another error. Failed edits and
-/// writes of a path (`patch_spiral`) and outages (`infra_outage`) neither count
-/// nor reset.
+/// Resets when: a call succeeds or fails with another error; the calls of one tool when
+/// so many of them do that fewer than `count` of the last `window` failed alike. Failed
+/// edits and writes of a path (`patch_spiral`) and outages (`infra_outage`) neither
+/// count nor reset.
 ///
-/// Cost: one comparison per call.
+/// Cost: one comparison per call, and a look-up of the tool while a tool fails.
 ///
 /// Defaults: four. Three tries at the syntax of a command line are ordinary, and
-/// a parallel batch counted call by call could look like ten failures.
+/// a parallel batch counted call by call could look like ten failures. Six: a tool that
+/// fails every second time is put right each time.
 #[derive(Default, Serialize, Deserialize)]
 pub struct ErrorStreak {
     error: Option<Sig>,
     streak: Streak,
+    /// The tool of all calls of the streak; `None`: there are several.
+    tool: Option<Sig>,
+    /// The latest calls of the tools that failed lately.
+    tools: LruMap<RecentCalls>,
 }
 
 /// `[detect.error_streak]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
+    /// The last calls of one tool of which `count` fail alike; 0: only calls in a row.
+    pub window: u32,
 }
 
 impl Detector for ErrorStreak {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        check_count("count", settings.count, "failure")
+        check_count("count", settings.count, "failure")?;
+        let Settings { count, window } = *settings;
+        if window > 0 && count > window {
+            let why = format!("{count} failures never fit in the last {window} calls of a tool");
+            return Err(NeverFires::new("count", why).with_other_key("window"));
+        }
+        if window > Self::WINDOW_MAX {
+            let why = format!("{window} calls, at most {} are stored", Self::WINDOW_MAX);
+            return Err(NeverFires::new("window", why));
+        }
+        Ok(())
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls in a row fail with the same error, although they vary",
-            threshold: format!("{} in a row", settings.count),
-            would_not_fire_if: "a success or another error between",
+            rule: "calls in a row, or most of a tool's last calls, fail with the same error, although they vary",
+            threshold: match *settings {
+                Settings { count, window: 0 } => format!("{count} in a row"),
+                Settings { count, window } => {
+                    format!("{count} in a row, or {count} of a tool's last {window} calls")
+                }
+            },
+            would_not_fire_if: "more successes or other errors between",
         }
     }
 
@@ -56,47 +83,91 @@ impl Detector for ErrorStreak {
             return DetectorOutcome::NotApplicable;
         };
         if !facts.failed() {
-            self.reset();
+            self.error = None;
+            self.streak.clear();
+            self.push_recent_call(now, facts, None, settings);
             return DetectorOutcome::NoMatch;
         }
         if facts.is_change() && facts.target.is_some() {
             return DetectorOutcome::NotApplicable;
         }
         let Some(error) = facts.error else {
-            self.reset();
+            self.error = None;
+            self.streak.clear();
             return DetectorOutcome::MissingField("tool_call.error");
         };
+        let recent = self.push_recent_call(now, facts, Some(error), settings);
         if self.error.replace(error) == Some(error) {
             if !self.streak.push(now.at, facts.call) {
                 return DetectorOutcome::NotApplicable;
             }
         } else {
             self.streak.restart(now.at, facts.call);
+            self.tool = Some(facts.tool);
+        }
+        // The first try with another tool is how the agent learns that the cause is not
+        // the tool.
+        let is_other_way = self.tool.is_some_and(|tool| tool != facts.tool);
+        if is_other_way {
+            self.tool = None;
         }
         // Repeats of one call belong to another detector.
-        let varied = self.streak.distinct_calls() > 1;
-        let finding = varied.then(|| self.streak.finding_at_threshold(settings.count));
-        match finding.flatten() {
-            Some(finding) => DetectorOutcome::from_finding(Finding {
-                confidence: 0.9,
-                loop_key: smallvec![error],
-                ..finding
-            }),
-            None => DetectorOutcome::NoMatch,
-        }
+        let varied = self.streak.distinct_calls() > 1 && !is_other_way;
+        let in_a_row = varied.then(|| self.streak.finding_at_threshold(settings.count));
+        let finding = match (in_a_row.flatten(), recent) {
+            // The loop was found by its share of the tool's calls before it was a streak.
+            (Some(in_a_row), Some(recent)) if recent.extends && !in_a_row.extends => recent,
+            (Some(in_a_row), _) => in_a_row,
+            (None, Some(recent)) => recent,
+            (None, None) => return DetectorOutcome::NoMatch,
+        };
+        DetectorOutcome::from_finding(Finding {
+            confidence: 0.9,
+            loop_key: smallvec![error],
+            ..finding
+        })
     }
 
     fn consume(&mut self, cited: &[i32]) {
         self.streak.consume(cited);
+        self.tools
+            .values_mut()
+            .for_each(|calls| calls.consume(cited));
     }
 
     fn reset(&mut self) {
         self.error = None;
         self.streak.clear();
+        self.tools.clear();
     }
 
     fn heap_bytes(&self) -> usize {
-        self.streak.heap_bytes()
+        self.streak.heap_bytes() + self.tools.heap_bytes(RecentCalls::heap_bytes)
+    }
+}
+
+impl ErrorStreak {
+    const WINDOW_MAX: u32 = 16;
+
+    /// Adds a call of a tool, which is forgotten once none of its recent calls failed.
+    fn push_recent_call(
+        &mut self,
+        now: &Observation,
+        facts: &CallFacts,
+        error: Option<Sig>,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        if settings.window == 0 || (error.is_none() && self.tools.get_mut(facts.tool).is_none()) {
+            return None;
+        }
+        let calls = self
+            .tools
+            .get_or_insert(facts.tool, &now.capacities.commands);
+        if !calls.push(now.at, facts.call, error, settings.window as usize) {
+            self.tools.remove(facts.tool);
+            return None;
+        }
+        calls.finding(now.at, error?, settings.count)
     }
 }
 
@@ -105,7 +176,10 @@ mod tests {
     use super::*;
     use crate::detect::testing::{Script, call, calls, cited, edit, read, run, user};
 
-    const SETTINGS: Settings = Settings { count: 4 };
+    const SETTINGS: Settings = Settings {
+        count: 4,
+        window: 6,
+    };
 
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
@@ -122,6 +196,13 @@ mod tests {
         check(calls("a b c d e").fails("denied"), &[0, 0, 0, 4, 5]);
         let tools = call("a") + call("b").tool("t") + read("f") + run("x");
         check(tools.fails("EIO"), &[0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn the_first_try_with_another_tool_waits_for_one_more() {
+        let other = |name: &str| call(name).tool("t").fails("EIO");
+        check_letters(calls("a b c").fails("EIO") + other("d") + other("e"), "....!");
+        check_letters(calls("a b c").fails("EIO") + other("d") + call("e"), ".....");
     }
 
     #[test]
@@ -146,16 +227,39 @@ mod tests {
 
     #[test]
     fn a_success_or_another_error_resets() {
-        let three = calls("a b c").fails("denied");
+        let other = |name: &str| call(name).tool("t");
+        let three = (call("a") + other("b") + call("c")).fails("denied");
+        let fourth = || other("d").fails("denied");
+        check_letters(three.clone() + call("x") + fourth(), ".....");
         check_letters(
-            three.clone() + call("x") + call("d").fails("denied"),
+            three.clone() + call("x").fails("other") + fourth(),
             ".....",
         );
+        check_letters(three + user() + fourth(), "... .");
+    }
+
+    #[test]
+    fn four_of_the_last_six_calls_of_a_tool_are_found() {
+        let miss = |name: &str| call(name).fails("not found");
+        let between = || call("ls").tool("shell");
+        let guesses = |names: &str| -> Script {
+            let words = names.split_whitespace();
+            words.map(|name| miss(name) + between()).sum()
+        };
+        check_letters(guesses("a b c d e"), "......!.+.");
         check_letters(
-            three.clone() + call("x").fails("other") + call("d").fails("denied"),
-            ".....",
+            guesses("a b") + call("hit") + guesses("c") + call("hit2") + miss("d"),
+            "........!",
         );
-        check_letters(three + user() + call("d").fails("denied"), "... .");
+        // Two calls in turn are left to other detectors.
+        check_letters((guesses("a b")).times(4), &".".repeat(16));
+        // One in two is put right each time, and one call is left to other detectors.
+        check_letters((miss("a") + call("b")).times(8), &".".repeat(16));
+        check_letters((miss("a") + between()).times(8), &".".repeat(16));
+        let batch = calls("a b c d e").fails("not found").round("1");
+        check_letters(batch + miss("x") + between() + miss("y"), ".    ...");
+        check_letters(guesses("a b c") + user() + guesses("d e f"), "...... ......");
+        check_letters(guesses("a b c") + cited() + guesses("d e f"), "............");
     }
 
     #[test]
@@ -199,10 +303,8 @@ mod tests {
     #[test]
     fn a_failure_without_an_error_reports_a_missing_field() {
         let mute = call("x").fails("e").error_unknown();
-        check_letters(
-            calls("a b c").fails("e") + mute + call("d").fails("e"),
-            "...?.",
-        );
+        let other = call("d").tool("t").fails("e");
+        check_letters(calls("a b c").fails("e") + mute + other, "...?.");
     }
 
     #[test]
@@ -229,6 +331,8 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
         assert!(ErrorStreak::check(&SETTINGS).is_ok());
-        assert!(ErrorStreak::check(&Settings { count: 1 }).is_err());
+        for (count, window) in [(1, 6), (7, 6), (4, 17)] {
+            assert!(ErrorStreak::check(&Settings { count, window }).is_err());
+        }
     }
 }

@@ -273,7 +273,8 @@ impl History {
     }
 
     fn push_call(&mut self, at: EventPosition, facts: &CallFacts, cost: Cost, text: &CallText<'_>) {
-        if facts.kind == CallKind::Poll {
+        // A look at something that is under way is no wait.
+        if facts.kind == CallKind::Poll && facts.is_wait {
             self.last_wait = Some(at.index);
         }
         self.calls.push(at, facts, cost, text);

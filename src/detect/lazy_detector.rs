@@ -50,6 +50,12 @@ impl<D: Detector> LazyDetector<D> {
         }
     }
 
+    pub fn reset_for_user(&mut self) {
+        if let Some(detector) = self.state.get_mut() {
+            detector.reset_for_user();
+        }
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.state.heap_bytes(D::heap_bytes)
     }

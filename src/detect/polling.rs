@@ -1,19 +1,22 @@
 //! `polling`: the agent waits for something that never changes.
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
 use crate::domain::{
     CallFacts, CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation,
-    ObservationBody, Sig,
+    ObservationBody, Sig, serde_time,
 };
 
-/// Fires when: a poll returns the same outcome `count` times. A poll is a tool
-/// that waits or checks for changes, a `sleep`, an empty command, or a call repeated
-/// after the agent has waited. Different polls may alternate, for example a sleep
-/// and a status check. Other detectors skip polls: waiting is not a loop, waiting
-/// forever is.
+/// Fires when: a poll returns the same outcome `count` times, or `dead_count` times if
+/// the outcome says that what it waits for is dead, or does not change for `patience`
+/// seconds. A poll is a tool that waits or checks for changes, a `sleep`, an empty
+/// command, a call repeated after the agent has waited, or a call whose answer says that
+/// something is under way. Different polls may alternate, for example a sleep and a
+/// status check. Other detectors skip polls: waiting is not a loop, waiting forever is.
 ///
 /// Resets when: any poll returns something else, the session makes progress, or
 /// the agent makes an ordinary call other than a read or a search, because an
@@ -21,7 +24,9 @@ use crate::domain::{
 ///
 /// Cost: one map look-up per poll; nothing on other calls.
 ///
-/// Defaults: ten, the point at which agent harnesses give up.
+/// Defaults: ten, the point at which agent harnesses give up. Four for something dead:
+/// the answer cannot change any more, but a look or two is how the agent learns of it.
+/// Four hours: a build or a training may take one or two.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Polling {
     polls: LruMap<PollState>,
@@ -33,12 +38,19 @@ pub struct Polling {
 struct PollState {
     last_outcome: Option<Sig>,
     streak: Streak,
+    /// The time of the first poll with this outcome.
+    #[serde(with = "serde_time::option")]
+    since: Option<SystemTime>,
 }
 
 /// `[detect.polling]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
+    /// Fewer polls are enough if what they wait for is dead.
+    pub dead_count: u32,
+    /// Seconds without a change after which a wait is found, whatever its count; 0: never.
+    pub patience: u64,
     /// Polls do not count for other detectors. If false, they count like any call.
     pub exclude_from_others: bool,
 }
@@ -47,13 +59,28 @@ impl Detector for Polling {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        check_count("count", settings.count, "poll")
+        check_count("count", settings.count, "poll")?;
+        check_count("dead_count", settings.dead_count, "poll")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "a wait, or a check for changes, keeps returning the same",
-            threshold: format!("{} times in a row", settings.count),
+            threshold: {
+                let Settings {
+                    count,
+                    dead_count,
+                    patience,
+                    ..
+                } = *settings;
+                let mut threshold = format!(
+                    "{count} times in a row, {dead_count} if what it waits for has failed"
+                );
+                if patience > 0 {
+                    threshold += &format!(", or no change for {patience} seconds");
+                }
+                threshold
+            },
             would_not_fire_if: "anything new in the result, or work between the checks: a write, a run",
         }
     }
@@ -122,14 +149,25 @@ impl Polling {
         if !state.streak.push(at, facts.call) {
             return DetectorOutcome::NotApplicable;
         }
-        match state.streak.finding_at_threshold(settings.count) {
+        let since = *state.since.get_or_insert(at.time);
+        let waited = at.time.duration_since(since).unwrap_or_default().as_secs();
+        let is_out_of_patience = settings.patience > 0 && waited >= settings.patience;
+        let needed = if facts.is_dead || is_out_of_patience {
+            settings.dead_count.min(settings.count)
+        } else {
+            settings.count
+        };
+        match state.streak.finding_at_threshold(needed) {
             Some(finding) => {
                 self.reported = true;
+                // All recent polls are cited, so that alternating polls are one loop
+                // whichever of them reaches the count.
+                let mut calls = finding.calls;
+                calls.extend(self.polls.keys().filter(|key| *key != poll));
+                calls.truncate(Self::CALLS_MAX);
                 DetectorOutcome::from_finding(Finding {
                     loop_key: smallvec![poll],
-                    // All recent polls are cited, so that alternating polls are
-                    // one loop whichever of them reaches the count.
-                    calls: self.polls.keys().take(Self::CALLS_MAX).collect(),
+                    calls,
                     ..finding
                 })
             }
@@ -139,16 +177,18 @@ impl Polling {
     }
 }
 
-/// Identifies what is polled. A wait without a response ignores the numbers in
-/// its arguments, so that `sleep 5`, `sleep 10` and `sleep 20` are one poll. A
-/// poll with a response is identified by all its arguments, so that job 1 and
-/// job 2 are two.
+/// Identifies what is polled. The time to wait does not count, so that `sleep 5; tail
+/// log` and `sleep 60; tail log` are one poll. A wait without a response ignores all
+/// numbers in its arguments. A poll with a response is identified by all its other
+/// arguments, so that job 1 and job 2 are two.
 fn poll_key(facts: &CallFacts) -> Sig {
     let wait = facts
         .loose_args
         .filter(|_| facts.response.is_none())
         .map(|args| Sig::new(args.get() ^ facts.tool.get()));
-    wait.or(facts.call).unwrap_or(facts.tool)
+    wait.or(facts.poll_key)
+        .or(facts.call)
+        .unwrap_or(facts.tool)
 }
 
 #[cfg(test)]
@@ -158,6 +198,8 @@ mod tests {
 
     const SETTINGS: Settings = Settings {
         count: 10,
+        dead_count: 4,
+        patience: 14_400,
         exclude_from_others: true,
     };
 
@@ -230,6 +272,32 @@ mod tests {
                 .responds("pending")
         };
         check_no_match((0..20).map(look).sum());
+    }
+
+    #[test]
+    fn a_poll_is_the_same_whatever_time_it_waits() {
+        let look = |n: u32| {
+            poll(&format!("sleep {n}; tail log"))
+                .poll_key("sleep; tail log")
+                .responds("building")
+        };
+        check_letters((0..11).map(look).sum(), ".........!+");
+    }
+
+    #[test]
+    fn waiting_for_something_dead_is_found_sooner() {
+        let failed = || poll("status").responds("FAILED").dead();
+        check_letters(failed().times(5), "...!+");
+        check_no_match(poll("status").times(3) + failed().times(3));
+        check_no_match((failed().times(3) + run("restart")).times(3));
+    }
+
+    #[test]
+    fn patience_ends_without_a_change() {
+        let look = |hour: u64| poll("status").at(hour * 3_600);
+        check_letters((0..6).map(look).sum(), "....!+");
+        let moving = |hour: u64| look(hour).result(&(hour / 3).to_string());
+        check_no_match((0..9).map(moving).sum());
     }
 
     #[test]

@@ -99,6 +99,10 @@ macro_rules! registry {
                 $(self.$name.reset();)+
             }
 
+            pub fn reset_for_user(&mut self) {
+                $(self.$name.reset_for_user();)+
+            }
+
             pub fn heap_bytes(&self) -> usize {
                 0 $(+ self.$name.heap_bytes())+
             }

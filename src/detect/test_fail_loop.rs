@@ -15,9 +15,11 @@ use crate::domain::{
 /// when one call fails `count` + 1 times with nothing in between and one of the
 /// errors occurs twice.
 ///
-/// Resets when: the command passes or fails with another error, or the session moves to
-/// another state of the world (another commit, branch, cluster). Other commands in
-/// between neither count nor reset.
+/// Resets when: the command passes, fails with another error, a figure in the error moves
+/// on after other work (34, 30, 21 problems), or the session moves to another state of
+/// the world (another commit, branch, cluster). Other commands in between neither
+/// count nor reset, nor does a message of the user: what fails again in the same way was
+/// not helped by it.
 ///
 /// Cost: one map look-up per run.
 ///
@@ -32,6 +34,8 @@ pub struct TestFailLoop {
     same_call_errors: SmallVec<[Sig; 1]>,
     /// One of `same_call_errors` occurred twice.
     error_came_twice: bool,
+    /// A user has spoken since `last_call`: only the same error goes on counting.
+    is_after_user: bool,
 }
 
 /// `[detect.test_fail_loop]`
@@ -104,7 +108,13 @@ impl Detector for TestFailLoop {
             return DetectorOutcome::NotApplicable;
         };
         let same_call = self.observe_same_call(now.at, facts, settings);
-        if !matches!(facts.operation, Operation::Execute | Operation::Other) {
+        let is_run = match facts.operation {
+            Operation::Execute | Operation::Other => true,
+            // A change of no particular file, such as a statement of SQL.
+            Operation::Write | Operation::Edit => facts.failed() && !is_edit(facts),
+            Operation::Read | Operation::Search => false,
+        };
+        if !is_run {
             return same_call.map_or(
                 DetectorOutcome::NotApplicable,
                 DetectorOutcome::from_finding,
@@ -129,6 +139,10 @@ impl Detector for TestFailLoop {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn reset_for_user(&mut self) {
+        self.is_after_user = true;
     }
 
     fn heap_bytes(&self) -> usize {
@@ -165,9 +179,10 @@ impl TestFailLoop {
         };
         let failures = self.commands.get_or_insert(call, &now.capacities.commands);
         // Another commit or cluster may fail for another reason.
-        let moved = failures.world_moves != now.at.world_moves;
-        failures.world_moves = now.at.world_moves;
-        if failures.last_error.replace(error) == Some(error) && !moved {
+        let moved = failures.world_moves != now.world_moves;
+        failures.world_moves = now.world_moves;
+        let is_same = failures.last_error.replace(error) == Some(error) && !moved;
+        if is_same && !facts.has_moved_figure {
             if !failures.streak.push(now.at, Some(call)) {
                 return DetectorOutcome::NotApplicable;
             }
@@ -200,13 +215,16 @@ impl TestFailLoop {
     ) -> Option<Finding> {
         /// Most errors stored for one run of failures.
         const ERRORS_MAX: usize = 8;
-        // Failed edits and writes belong to `patch_spiral`.
-        let error = facts.error.filter(|_| !facts.is_change());
+        let error = facts.error.filter(|_| !is_edit(facts));
         let (Some(call), Some(error)) = (facts.call, error) else {
             self.last_call = None;
             return None;
         };
-        if self.last_call.replace(call) == Some(call) {
+        let is_after_user = std::mem::take(&mut self.is_after_user);
+        let is_same_error = self.same_call_errors.last() == Some(&error);
+        let is_same_call = self.last_call.replace(call) == Some(call);
+        let goes_on = (is_same_error || !is_after_user) && !facts.has_moved_figure;
+        if is_same_call && goes_on {
             if !self.same_call_failures.push(at, Some(call)) {
                 return None;
             }
@@ -226,6 +244,11 @@ impl TestFailLoop {
         let needed = settings.count.saturating_add(1);
         self.same_call_failures.finding_at_threshold(needed)
     }
+}
+
+/// A failed edit or write of a path belongs to `patch_spiral`.
+fn is_edit(facts: &CallFacts) -> bool {
+    facts.is_change() && facts.target.is_some()
 }
 
 #[cfg(test)]
@@ -328,6 +351,8 @@ mod tests {
     #[test]
     fn failed_edits_are_left_to_another_detector() {
         check_letters(edit("f", "1").fails("no match").times(5), "     ");
+        let statement = edit("f", "1").fails("violates").without_target();
+        check_letters(statement.times(3), "..!");
     }
 
     #[test]
@@ -345,8 +370,29 @@ mod tests {
     }
 
     #[test]
-    fn a_user_resets() {
-        check(test("e").times(2) + user() + test("e"), &[0; 4]);
+    fn a_user_does_not_reset_what_fails_again_with_the_same_error() {
+        check(test("e").times(2) + user() + test("e"), &[0, 0, 0, 3]);
+        check((test("e") + user()).times(3), &[0, 0, 0, 0, 3, 0]);
+        check((read("f").fails("e") + user()).times(4), &[0, 0, 0, 0, 0, 0, 4, 0]);
+        check(test("e").times(2) + user() + test("f") + test("e"), &[0; 5]);
+        check(test("e").times(2) + user() + run("test") + test("e"), &[0; 5]);
+        check((test("e") + test("f") + user()).times(2), &[0; 6]);
+    }
+
+    #[test]
+    fn a_figure_that_moves_one_way_resets() {
+        let lap = |left: f32| edit("f", &left.to_string()) + test("e").figures(&[left]);
+        check([34.0, 30.0, 21.0, 9.0, 2.0].map(lap).into_iter().sum(), &[0; 10]);
+        check_letters(
+            [34.0, 30.0, 30.0, 30.0].map(lap).into_iter().sum(),
+            " . . . !",
+        );
+        check_letters(
+            [1.8, 1.7, 1.9, 1.75].map(lap).into_iter().sum(),
+            " . . . !",
+        );
+        let attempts = |left: f32| test("e").figures(&[left]);
+        check_letters([4.0, 3.0, 2.0].map(attempts).into_iter().sum(), "..!");
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub fn sig(text: &str) -> Sig {
 pub fn call(name: &str) -> Script {
     let facts = CallFacts {
         kind: CallKind::Ordinary,
+        is_wait: false,
+        poll_key: None,
+        is_dead: false,
         tool: sig("tool"),
         lines: None,
         loose_args: None,
@@ -67,6 +70,8 @@ pub fn call(name: &str) -> Script {
         arg_words: Default::default(),
         response: None,
         error: None,
+        figures: Default::default(),
+        has_moved_figure: false,
         unproductive: true,
         is_acknowledged: true,
         changed_nothing: false,
@@ -94,7 +99,7 @@ pub fn call(name: &str) -> Script {
 pub fn observed_call(operation: Operation, kind: CallKind) -> ObservationBody {
     let script = call("a")
         .operation(operation)
-        .with(|call| call.facts.kind = kind);
+        .with(|call| (call.facts.kind, call.facts.is_wait) = (kind, kind == CallKind::Poll));
     match script.0.into_iter().next() {
         Some(ScriptStep::Call(call)) => ObservationBody::Call(call.facts),
         _ => ObservationBody::Other,
@@ -206,6 +211,11 @@ impl Script {
         })
     }
 
+    /// The figures in the error.
+    pub fn figures(self, figures: &[f32]) -> Self {
+        self.with(|call| call.facts.figures = figures.into())
+    }
+
     /// The call failed without an error text.
     pub fn error_unknown(self) -> Self {
         self.with(|call| call.facts.error = None)
@@ -274,7 +284,17 @@ impl Script {
     }
 
     pub fn poll(self) -> Self {
-        self.with(|call| call.facts.kind = CallKind::Poll)
+        self.with(|call| (call.facts.kind, call.facts.is_wait) = (CallKind::Poll, true))
+    }
+
+    /// What the poll asks about is dead.
+    pub fn dead(self) -> Self {
+        self.with(|call| call.facts.is_dead = true)
+    }
+
+    /// The key of a poll without the time that it waits.
+    pub fn poll_key(self, key: &str) -> Self {
+        self.with(|call| call.facts.poll_key = Some(sig(key)))
     }
 
     pub fn outage(self) -> Self {
@@ -346,7 +366,7 @@ impl Script {
                 // A user starts new work, as in the engine: history and detector are cleared.
                 ScriptStep::User => {
                     progress.start_new_work();
-                    detector.reset();
+                    detector.reset_for_user();
                     past.clear();
                     outcomes.push(DetectorOutcome::NotApplicable);
                     continue;
@@ -362,7 +382,7 @@ impl Script {
                     ObservationBody::Turn(sketcher.finish(&phrases))
                 }
                 // Progress is counted before the detector sees the call.
-                ScriptStep::Call(call) => {
+                ScriptStep::Call(mut call) => {
                     if call.after_progress {
                         progress.advance();
                     }
@@ -370,6 +390,7 @@ impl Script {
                     progress.record_state(call.facts.state);
                     let capacities = Capacities::default();
                     progress.record_write(&call.facts, &capacities.paths);
+                    progress.record_figures(&mut call.facts);
                     (round, secs) = (call.round, call.secs);
                     ObservationBody::Call(call.facts)
                 }
@@ -379,7 +400,6 @@ impl Script {
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
-                world_moves: progress.world_moves(),
                 calls: progress.calls(),
                 round,
             };
@@ -388,6 +408,7 @@ impl Script {
                 at,
                 body,
                 usage: UsageDelta::default(),
+                world_moves: progress.world_moves(),
                 capacities: Capacities::default(),
             };
             outcomes.push(detector.observe(&now, &past, settings));

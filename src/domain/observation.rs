@@ -53,6 +53,9 @@ pub struct Observation {
     pub at: EventPosition,
     pub body: ObservationBody,
     pub usage: UsageDelta,
+    /// How often a call had moved to another state of the world: another commit, branch
+    /// or cluster. What failed before may fail there for another reason.
+    pub world_moves: u32,
     /// Bounds the state of the detectors.
     pub capacities: Capacities,
 }
@@ -70,9 +73,6 @@ pub struct EventPosition {
     pub progress: u32,
     /// How often `state_hash` had changed, on any event.
     pub state_changes: u32,
-    /// How often a call had moved to another state of the world: another commit, branch
-    /// or cluster. What failed before may fail there for another reason.
-    pub world_moves: u32,
     /// How many calls all agents had made since the last message of the user or the
     /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,
@@ -163,6 +163,12 @@ pub struct RuleOutcome {
 #[derive(Clone, Debug)]
 pub struct CallFacts {
     pub kind: CallKind,
+    /// The agent waited in the call, by its tool or its command, or before it.
+    pub is_wait: bool,
+    /// Identifies a poll whose arguments say how long to wait, without that time.
+    pub poll_key: Option<Sig>,
+    /// What a poll asks about has failed or ended, and will not go on by itself.
+    pub is_dead: bool,
     /// Tool and canonical arguments; `None`: the arguments are unknown, and the
     /// call equals no other.
     pub call: Option<Sig>,
@@ -195,6 +201,11 @@ pub struct CallFacts {
     pub response: Option<Sig>,
     /// The masked error of a failed call.
     pub error: Option<Sig>,
+    /// The counts and measurements in the error of a failed call.
+    pub figures: SmallVec<[f32; 4]>,
+    /// A figure has moved on since the same call failed before: progress, although the
+    /// error is the same.
+    pub has_moved_figure: bool,
     pub answer: AnswerKind,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.

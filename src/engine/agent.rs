@@ -5,11 +5,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Profile, draft::Drafts, members::build_members, standing::StandingLoops};
+use super::{
+    Profile, batch::CallBatch, draft::Drafts, members::build_members, standing::StandingLoops,
+};
 use crate::{
     detect::{CallText, Detectors, History},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LazyBox, LoopMember,
+        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Event, Finding, LazyBox, LoopMember,
         Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict, Waste,
     },
     facts::FactExtractor,
@@ -37,6 +39,9 @@ pub(super) struct Agent {
     /// Heap bytes of the detectors by the last measurement.
     #[serde(skip)]
     detectors_bytes: usize,
+    /// The calls that are being made at once.
+    #[serde(skip)]
+    pub batch: CallBatch,
     /// The verdict that terminated this sub-agent.
     pub termination: Option<Arc<Verdict>>,
     /// The actions in force for it, if there are any.
@@ -75,6 +80,7 @@ impl Agent {
             drafts: Drafts::default(),
             totals: Waste::default(),
             detectors_bytes: 0,
+            batch: CallBatch::default(),
             termination: None,
             standing: LazyBox::default(),
         }
@@ -100,7 +106,7 @@ impl Agent {
         }
         if let ObservationBody::Call(facts) = &mut observation.body {
             if facts.kind == CallKind::Ordinary && self.history.is_slow_poll(at, facts) {
-                facts.kind = CallKind::Poll;
+                (facts.kind, facts.is_wait) = (CallKind::Poll, true);
             }
             facts.kind = profile.detect.effective_kind(facts.kind);
         }
@@ -160,6 +166,16 @@ impl Agent {
             missing_fields,
             policy_outcome,
         }
+    }
+
+    /// The round of an event: by its id, or by what else shows that calls were made at once.
+    pub fn round_of(&mut self, event: &Event, index: i32, facts: &FactExtractor) -> Option<Sig> {
+        let by_id = facts.round_signature(event);
+        if by_id.is_some() {
+            self.batch.end();
+            return by_id;
+        }
+        self.batch.round_of(event, index, facts.key())
     }
 
     /// Events of a reported loop do not count again.
@@ -243,10 +259,20 @@ impl Agent {
         }
     }
 
-    /// Clears the counts. What was reported is kept.
+    /// Clears the counts on a new run. What was reported is kept.
     pub fn reset(&mut self) {
-        self.history.clear();
         self.detectors.reset();
+        self.reset_all_but_detectors();
+    }
+
+    /// Clears the counts on a message of the user.
+    pub fn reset_for_user(&mut self) {
+        self.detectors.reset_for_user();
+        self.reset_all_but_detectors();
+    }
+
+    fn reset_all_but_detectors(&mut self) {
+        self.history.clear();
         self.rules.reset();
         self.policy.reset();
         self.drafts.clear();

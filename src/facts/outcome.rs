@@ -11,7 +11,7 @@ use super::{FactExtractor, ack};
 use crate::{
     domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
-        echo::EchoTokens,
+        echo::{CutText, EchoTokens},
         harness,
         key::SignatureKind,
         mask::{self, MaskKind},
@@ -145,7 +145,7 @@ impl FactExtractor {
                 let mut hasher = self.key.hasher(SignatureKind::Response);
                 for text in [&*texts.error, texts.result()] {
                     let cut = echo.cut(text);
-                    hasher.write(cut.as_deref().unwrap_or(text).as_bytes());
+                    hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
                 }
                 Some(Sig::new(hasher.finish()))
             }
@@ -168,7 +168,7 @@ impl FactExtractor {
         let mut hasher = self.key.hasher(SignatureKind::Error);
         let echo = echo_tokens(call);
         let masked = |text: &str, known: Option<u64>| match echo.cut(text) {
-            Some(cut) => self.hash_text(&cut, MaskKind::Error).masked,
+            Some(cut) => self.hash_text(cut.as_str(), MaskKind::Error).masked,
             None => known.unwrap_or_else(|| self.hash_text(text, MaskKind::Error).masked),
         };
         hasher.write_u64(masked(&texts.error, Some(error.masked)));

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use super::figure_trend::FigureTrend;
 use crate::domain::{CallFacts, Capacity, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a move to
-/// another state of the world or a changed one, a user's message. A write whose answer says
-/// that it changed nothing is none, nor is a new plan. Two calls with the same count
-/// have no progress between them.
+/// another state of the world or a changed one, a figure in an error that moves one way,
+/// a user's message. A write whose answer says that it changed nothing is none, nor is a
+/// new plan. Two calls with the same count have no progress between them.
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -28,6 +29,17 @@ pub struct ProgressCounter {
     /// The latest content of each path, or the call that wrote it if no content was sent;
     /// oldest path first.
     contents: VecDeque<(Sig, Sig)>,
+    /// The figures of the calls that failed last; oldest call first.
+    figures: VecDeque<FailedCallFigures>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct FailedCallFigures {
+    call: Sig,
+    error: Option<Sig>,
+    /// [`ProgressCounter::calls`] at its latest failure.
+    at_call: u32,
+    trend: FigureTrend,
 }
 
 impl ProgressCounter {
@@ -79,6 +91,44 @@ impl ProgressCounter {
         self.count
     }
 
+    /// Records the figures of a failed call. One that has moved on since the same call
+    /// failed with the same error, after other work, is progress. Without other work it
+    /// only counts the failures: "2 attempts left".
+    pub fn record_figures(&mut self, call: &mut CallFacts) {
+        /// An agent works on few failing calls at once.
+        const CALLS_MAX: usize = 4;
+        let Some(signature) = call.call else { return };
+        let known = self
+            .figures
+            .iter()
+            .position(|figures| figures.call == signature);
+        if !call.failed() || call.figures.is_empty() {
+            // A pass ends the series.
+            known.map(|at| self.figures.remove(at));
+            return;
+        }
+        let mut figures = known
+            .and_then(|at| self.figures.remove(at))
+            .filter(|figures| figures.error == call.error)
+            .unwrap_or_else(|| FailedCallFigures {
+                call: signature,
+                error: call.error,
+                at_call: 0,
+                trend: FigureTrend::default(),
+            });
+        let has_moved = figures.trend.push(&call.figures);
+        let has_worked = self.calls != figures.at_call.wrapping_add(1);
+        if has_moved && has_worked {
+            call.has_moved_figure = true;
+            self.advance();
+        }
+        figures.at_call = self.calls;
+        if self.figures.len() == CALLS_MAX {
+            self.figures.pop_front();
+        }
+        self.figures.push_back(figures);
+    }
+
     /// Records the state of the world after an event, if known. The first state is no
     /// change.
     pub fn record_state(&mut self, state: Option<Sig>) {
@@ -117,6 +167,12 @@ impl ProgressCounter {
     }
 
     pub fn heap_bytes(&self) -> usize {
+        let trends = self
+            .figures
+            .iter()
+            .map(|figures| figures.trend.heap_bytes());
         self.contents.capacity() * size_of::<(Sig, Sig)>()
+            + self.figures.capacity() * size_of::<FailedCallFigures>()
+            + trends.sum::<usize>()
     }
 }

@@ -421,3 +421,43 @@ fn a_long_error_is_searched_at_its_start_and_a_long_report_at_its_end() {
     };
     assert!(is_report(2_000) && !is_report(2_048));
 }
+
+#[test]
+fn an_answer_that_something_is_under_way_makes_a_call_a_poll() {
+    let kind = |tool: &str, args: &str, outcome, result: &str| {
+        let answered = ToolCall {
+            outcome: Some(outcome),
+            result: Some(result.to_owned()),
+            ..call(tool, args)
+        };
+        facts_with("tools = []", answered).0.kind
+    };
+    use Outcome::{Error, Ok};
+    let pending = "{\"state\": \"processing\"}";
+    let check = "{\"command\": \"gh pr checks 4\"}";
+    let checks = "exit code 8\nbuild\tpending\t0\nlint\tpass\t41s";
+    assert_eq!(kind("get_export", "{}", Ok, pending), CallKind::Poll);
+    assert_eq!(kind("bash", check, Ok, "PENDING Priority"), CallKind::Poll);
+    assert_eq!(kind("bash", check, Error, checks), CallKind::Poll);
+    let ordinary = [
+        kind("get_export", "{}", Ok, "{\"state\": \"ready\"}"),
+        kind("bash", check, Error, &checks.replace('8', "1")),
+        kind("read_file", "{\"path\": \"a\"}", Ok, "RUNNING"),
+        kind("bash", "{\"command\": \"cat a\"}", Ok, "RUNNING"),
+        kind("create_export", "{}", Ok, pending),
+        kind("TodoRead", "{}", Ok, "[{\"status\": \"in_progress\"}]"),
+    ];
+    assert_eq!(ordinary, [CallKind::Ordinary; 6]);
+}
+
+#[test]
+fn a_poll_is_the_same_poll_whatever_time_it_waits() {
+    let key = |command: &str| {
+        let args = format!("{{\"command\": \"{command}\"}}");
+        facts_with("tools = []", call("bash", &args)).0.poll_key
+    };
+    assert!(key("sleep 5; tail log").is_some());
+    assert_eq!(key("sleep 5; tail log"), key("sleep 90; tail log"));
+    assert_ne!(key("sleep 5; tail a"), key("sleep 5; tail b"));
+    assert_eq!(key("tail log"), None);
+}

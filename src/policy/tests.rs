@@ -110,7 +110,6 @@ fn moment(index: i32, secs: u64) -> EventPosition {
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
         progress: 0,
         state_changes: 0,
-        world_moves: 0,
         calls: 0,
         round: None,
     }

@@ -340,13 +340,13 @@ mod tests {
 
     fn event(index: usize, body: ObservationBody, round: Option<char>) -> Observation {
         Observation {
+            world_moves: 0,
             capacities: crate::domain::Capacities::default(),
             at: EventPosition {
                 index: index as i32,
                 time: std::time::SystemTime::UNIX_EPOCH,
                 progress: 0,
                 state_changes: 0,
-                world_moves: 0,
                 calls: 0,
                 round: round.map(sig),
             },

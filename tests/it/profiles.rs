@@ -91,6 +91,7 @@ fn a_built_in_profile_keeps_related_settings_consistent() {
         ("interleaved_repeat", &["count", "window"]),
         ("cycle", &["count", "window", "period_max"]),
         ("read_loop", &["count", "window"]),
+        ("error_streak", &["count", "window"]),
         ("test_fail_loop", &["count", "within"]),
         ("repetition", &["count", "chars"]),
         (

@@ -105,7 +105,6 @@ fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
             time: SystemTime::UNIX_EPOCH,
             progress: 0,
             state_changes: 0,
-            world_moves: 0,
             calls: 0,
             round,
         };
@@ -133,6 +132,7 @@ impl ModelCall {
             at: self.at,
             body: ObservationBody::Call(self.facts.clone()),
             usage: UsageDelta::default(),
+            world_moves: 0,
             capacities: crate::domain::Capacities::default(),
         };
         let [tool, target, event_id] = &self.names;

@@ -106,9 +106,10 @@ impl Session {
         }
         // Count the event and run the detectors.
         let index = self.register_event(event.cost, keys, ctx);
+        let round = |agent: &mut Agent| agent.round_of(event, index, &ctx.facts);
         let obs = ObservationContext {
             time: event.time.unwrap_or(now),
-            round: ctx.facts.round_signature(event),
+            round: self.agents.get_mut(agent).and_then(round),
             cost: event.cost,
             rule_results,
             ..ObservationContext::new(&event.session, agent, index, now)
@@ -239,7 +240,7 @@ impl Session {
             ..CallText::default()
         };
         // The facts are large and are moved only once.
-        let (facts, target) = match facts.take() {
+        let (mut facts, target) = match facts.take() {
             EventFacts::Call(CallExtract { facts, target }) => (facts, target),
             EventFacts::Refused(refused) => {
                 self.learn_call_key(obs.agent_position, refused.call, &words);
@@ -252,6 +253,7 @@ impl Session {
         };
         let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
+        self.progress.record_figures(&mut facts);
         ctx.metrics.count_capacity_evictions(&capacities);
         let words = CallText {
             target: &target,
@@ -272,7 +274,7 @@ impl Session {
     ) -> Option<Arc<Verdict>> {
         match (turn.role, facts.take()) {
             (Role::User, _) => {
-                self.start_new_run();
+                self.start_new_run(Agent::reset_for_user);
                 let agent = self.agents.get_mut(obs.agent_position)?;
                 agent.history.push_user(obs.index, obs.time);
                 self.run_budget_and_rules(obs, ctx)
@@ -307,7 +309,7 @@ impl Session {
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         if marker.kind == MarkerKind::NewRun {
-            self.start_new_run();
+            self.start_new_run(Agent::reset);
         }
         let body = ObservationBody::Marker {
             kind: marker.kind,
@@ -316,10 +318,11 @@ impl Session {
         self.run_detectors(body, obs, ctx)
     }
 
-    fn start_new_run(&mut self) {
+    /// Starts new work in all agents, each reset in this way.
+    fn start_new_run(&mut self, reset: fn(&mut Agent)) {
         self.progress.start_new_work();
         self.state_lost_answers = 0;
-        self.agents.iter_mut().for_each(Agent::reset);
+        self.agents.iter_mut().for_each(reset);
     }
 
     /// The fast path of a delta that does not end its turn: the session is up to

@@ -106,12 +106,12 @@ impl Session {
                 time: obs.time,
                 progress: self.progress.count(),
                 state_changes: self.progress.state_changes(),
-                world_moves: self.progress.world_moves(),
                 calls: self.progress.calls(),
                 round: obs.round,
             },
             body,
             usage: used,
+            world_moves: self.progress.world_moves(),
             capacities: crate::domain::Capacities::default(),
         };
         let agent = self.agents.get_mut(obs.agent_position)?;
