@@ -236,18 +236,44 @@ mod tests {
         store::{database::Database, dir::StoreDir, schema},
     };
 
-    /// No filter needs a scan of the table, and a page in the order of ids none of the
-    /// index: each plan searches one with all that the filter fixes.
-    #[test]
-    fn each_filter_has_its_index() {
+    fn of_tenant() -> VerdictFilter {
+        VerdictFilter {
+            tenant: Some(Tenant::default()),
+            ..VerdictFilter::default()
+        }
+    }
+
+    /// Checks what the plan of each filter searches. The last of each is `is_wide`.
+    fn check_plans(filters: impl IntoIterator<Item = (&'static str, VerdictFilter, bool)>) {
         let dir = tempfile::tempdir().unwrap();
         let dir = StoreDir(dir.path().to_owned());
         let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
         let connection = schema::open_read_only(&dir, false).unwrap();
-        let of_tenant = || VerdictFilter {
-            tenant: Some(Tenant::default()),
-            ..VerdictFilter::default()
-        };
+        for (expected, filter, is_wide) in filters {
+            for order in [Order::OldestFirst, Order::NewestFirst] {
+                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
+                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
+                let mut statement = connection.prepare(&sql).unwrap();
+                let parameters = params_from_iter(query.parameters.iter());
+                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
+                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+                let plan = plan.join("; ");
+                assert!(plan.contains(expected), "{expected}: {plan}");
+                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
+                // Rows that do not match are among those that a page counts.
+                let (_, conditions) = query.sql.split_once(" THEN ").unwrap();
+                assert!(!conditions.contains("action"), "{conditions}");
+                // Only the rows of a narrow range of times are sorted.
+                let is_sorted = plan.contains("TEMP B-TREE");
+                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
+            }
+        }
+    }
+
+    /// No filter needs a scan of the table, and a page in the order of ids none of the
+    /// index: each plan searches one with all that the filter fixes.
+    #[test]
+    fn each_filter_has_its_index() {
         let session = SessionId::parse("s").unwrap();
         let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
         let filters = [
@@ -277,7 +303,7 @@ mod tests {
             (
                 "PRIMARY KEY (tenant=? AND name=? AND value=? AND verdict_id",
                 VerdictFilter {
-                    labels: label.clone(),
+                    labels: label,
                     ..of_tenant()
                 },
             ),
@@ -289,7 +315,18 @@ mod tests {
                 },
             ),
         ];
-        // Combinations are read by one of their parts, in the order of ids.
+        let narrow = filters.map(|(expected, filter)| (expected, filter, false));
+        let of_time = VerdictFilter {
+            end: Some(UNIX_EPOCH),
+            ..of_tenant()
+        };
+        let wide = ("records_by_tenant (tenant=? AND verdict_id", of_time, true);
+        check_plans(narrow.into_iter().chain([wide]));
+    }
+
+    #[test]
+    fn combined_filters_are_read_by_one_of_their_parts_in_the_order_of_ids() {
+        let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
         let combined = [
             (
                 "records_by_detector (tenant=? AND detector=? AND verdict_id",
@@ -323,31 +360,6 @@ mod tests {
                 },
             ),
         ];
-        let narrow = filters.into_iter().chain(combined);
-        let narrow = narrow.map(|(expected, filter)| (expected, filter, false));
-        let of_time = VerdictFilter {
-            end: Some(UNIX_EPOCH),
-            ..of_tenant()
-        };
-        let wide = ("records_by_tenant (tenant=? AND verdict_id", of_time, true);
-        for (expected, filter, is_wide) in narrow.chain([wide]) {
-            for order in [Order::OldestFirst, Order::NewestFirst] {
-                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
-                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
-                let mut statement = connection.prepare(&sql).unwrap();
-                let parameters = params_from_iter(query.parameters.iter());
-                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
-                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
-                let plan = plan.join("; ");
-                assert!(plan.contains(expected), "{expected}: {plan}");
-                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
-                // Rows that do not match are among those that a page counts.
-                let (_, conditions) = query.sql.split_once(" THEN ").unwrap();
-                assert!(!conditions.contains("action"), "{conditions}");
-                // Only the rows of a narrow range of times are sorted.
-                let is_sorted = plan.contains("TEMP B-TREE");
-                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
-            }
-        }
+        check_plans(combined.map(|(expected, filter)| (expected, filter, false)));
     }
 }
