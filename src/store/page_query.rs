@@ -9,9 +9,9 @@ use super::{
 };
 use crate::domain::VerdictId;
 
-/// How many rows of a range of times are sorted. A wider range is read in the order of
-/// ids, at most this many rows per page.
-pub(super) const TIME_ROWS_MAX: usize = if cfg!(test) { 16 } else { 10_000 };
+/// How many rows a page examines, unless more verdicts were asked for. As many of a range
+/// of times are sorted; a wider range is read in the order of ids.
+pub(super) const EXAMINED_MAX: usize = if cfg!(test) { 16 } else { 10_000 };
 
 /// The order of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,6 @@ impl TimeRange {
         }
     }
 
-    pub fn contains(&self, time_ms: i64) -> bool {
-        self.start_ms.is_none_or(|start| time_ms >= start)
-            && self.end_ms.is_none_or(|end| time_ms <= end)
-    }
-
     /// Whether too many rows are in the range to sort them for each page. Only a filter
     /// by nothing but time sorts.
     pub fn is_wide(
@@ -59,7 +54,7 @@ impl TimeRange {
             self.start_ms.unwrap_or(i64::MIN),
             self.end_ms.unwrap_or(i64::MAX),
         );
-        let limit = TIME_ROWS_MAX as i64 + 1;
+        let limit = EXAMINED_MAX as i64 + 1;
         let rows: i64 = connection
             .prepare_cached(sql)?
             .query_row(params![tenant.name(), start, end, limit], |row| row.get(0))?;
@@ -67,20 +62,23 @@ impl TimeRange {
     }
 }
 
-/// The SQL of a page. Each kind of filter has its index, so a page reads only rows that
-/// match the most selective one.
+/// The SQL of the rows that a page examines: those that match the most selective part of
+/// its filter, for which there is an index. Rows that do not match the rest are selected
+/// without a body, so that they count: a filter that matches little must not search the
+/// whole log for one page.
 pub(super) struct PageQuery {
     pub sql: String,
     pub parameters: Vec<Box<dyn ToSql>>,
 }
 
 impl PageQuery {
-    /// If `is_wide`, rows of all times are selected, in the order of their ids.
+    /// Selects one row more than `rows_max`, which tells whether there is another page. If
+    /// `is_wide`, rows of all times are selected, in the order of their ids.
     pub fn new(
         filter: &VerdictFilter,
         from: VerdictId,
         order: Order,
-        most: usize,
+        rows_max: usize,
         is_wide: bool,
     ) -> Self {
         let mut query = Self {
@@ -94,18 +92,19 @@ impl PageQuery {
         let (source, ordered_by) = query.source(filter, is_wide);
         let id = query.bind(IdBlob(from));
         query.sql = format!(
-            "SELECT records.verdict_id, records.body, records.record, records.hash,
-                 records.time_ms
-             FROM {source} {ordered_by} {comparison} {id} AND records.kind <> {}
-                 AND NOT records.withdrawn",
+            "SELECT records.verdict_id, CASE WHEN records.kind <> {} AND NOT records.withdrawn",
             record::WITHDRAWAL
         );
         query.add_conditions(filter);
-        if !is_wide {
-            query.add_times(&TimeRange::new(filter));
+        query.add_times(filter);
+        query.sql += &format!(
+            " THEN records.body END, records.record, records.hash
+             FROM {source} {ordered_by} {comparison} {id}"
+        );
+        if source.starts_with("records ") {
+            query.add_indexed(filter, is_wide);
         }
-        // One more than asked for tells whether there is another page.
-        let limit = i64::try_from(most).map_or(i64::MAX, |most| most.saturating_add(1));
+        let limit = i64::try_from(rows_max).map_or(i64::MAX, |rows| rows.saturating_add(1));
         let limit = query.bind(limit);
         query.sql += &format!(" ORDER BY {ordered_by} {direction} LIMIT {limit}");
         query
@@ -168,7 +167,26 @@ impl PageQuery {
         }
     }
 
-    fn add_times(&mut self, times: &TimeRange) {
+    /// The conditions that an index of `records` answers.
+    fn add_indexed(&mut self, filter: &VerdictFilter, is_wide: bool) {
+        let index = index_of(filter, is_wide);
+        if let Some(tenant) = &filter.tenant {
+            self.require("records.tenant =", tenant.name().to_owned());
+        }
+        match &filter.session {
+            Some(session) if index == BY_SESSION => {
+                self.require("records.session =", session.as_str().to_owned());
+            }
+            _ if index == BY_DETECTOR => {
+                self.require("records.detector =", filter.detector.clone());
+            }
+            _ if index == BY_TIME => self.add_times(filter),
+            _ => {}
+        }
+    }
+
+    fn add_times(&mut self, filter: &VerdictFilter) {
+        let times = TimeRange::new(filter);
         if let Some(start) = times.start_ms {
             self.require("records.time_ms >=", start);
         }
@@ -188,6 +206,8 @@ impl PageQuery {
     }
 }
 
+const BY_DETECTOR: &str = "records_by_detector";
+const BY_SESSION: &str = "records_by_session";
 const BY_TIME: &str = "records_by_time";
 
 /// The index with the fewest rows for this filter.
@@ -197,8 +217,8 @@ fn index_of(filter: &VerdictFilter, is_wide: bool) -> &'static str {
         VerdictFilter { tenant: None, .. } => "records_by_id",
         VerdictFilter {
             session: Some(_), ..
-        } => "records_by_session",
-        VerdictFilter { detector, .. } if !detector.is_empty() => "records_by_detector",
+        } => BY_SESSION,
+        VerdictFilter { detector, .. } if !detector.is_empty() => BY_DETECTOR,
         _ if has_time && !is_wide => BY_TIME,
         _ => "records_by_tenant",
     }
@@ -212,22 +232,48 @@ mod tests {
 
     use super::*;
     use crate::{
-        domain::{Labels, SessionId, Tenant},
+        domain::{Action, Labels, SessionId, Tenant},
         store::{database::Database, dir::StoreDir, schema},
     };
+
+    fn of_tenant() -> VerdictFilter {
+        VerdictFilter {
+            tenant: Some(Tenant::default()),
+            ..VerdictFilter::default()
+        }
+    }
+
+    /// Checks what the plan of each filter searches. The last of each is `is_wide`.
+    fn check_plans(filters: impl IntoIterator<Item = (&'static str, VerdictFilter, bool)>) {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = StoreDir(dir.path().to_owned());
+        let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
+        let connection = schema::open_read_only(&dir, false).unwrap();
+        for (expected, filter, is_wide) in filters {
+            for order in [Order::OldestFirst, Order::NewestFirst] {
+                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
+                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
+                let mut statement = connection.prepare(&sql).unwrap();
+                let parameters = params_from_iter(query.parameters.iter());
+                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
+                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+                let plan = plan.join("; ");
+                assert!(plan.contains(expected), "{expected}: {plan}");
+                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
+                // Rows that do not match are among those that a page counts.
+                let (_, conditions) = query.sql.split_once(" THEN ").unwrap();
+                assert!(!conditions.contains("action"), "{conditions}");
+                // Only the rows of a narrow range of times are sorted.
+                let is_sorted = plan.contains("TEMP B-TREE");
+                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
+            }
+        }
+    }
 
     /// No filter needs a scan of the table, and a page in the order of ids none of the
     /// index: each plan searches one with all that the filter fixes.
     #[test]
     fn each_filter_has_its_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = StoreDir(dir.path().to_owned());
-        let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
-        let connection = schema::open_read_only(&dir, false).unwrap();
-        let of_tenant = || VerdictFilter {
-            tenant: Some(Tenant::default()),
-            ..VerdictFilter::default()
-        };
         let session = SessionId::parse("s").unwrap();
         let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
         let filters = [
@@ -255,7 +301,7 @@ mod tests {
                 },
             ),
             (
-                "PRIMARY KEY (tenant=? AND name=? AND value=?",
+                "PRIMARY KEY (tenant=? AND name=? AND value=? AND verdict_id",
                 VerdictFilter {
                     labels: label,
                     ..of_tenant()
@@ -275,21 +321,45 @@ mod tests {
             ..of_tenant()
         };
         let wide = ("records_by_tenant (tenant=? AND verdict_id", of_time, true);
-        for (expected, filter, is_wide) in narrow.into_iter().chain([wide]) {
-            for order in [Order::OldestFirst, Order::NewestFirst] {
-                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
-                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
-                let mut statement = connection.prepare(&sql).unwrap();
-                let parameters = params_from_iter(query.parameters.iter());
-                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
-                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
-                let plan = plan.join("; ");
-                assert!(plan.contains(expected), "{expected}: {plan}");
-                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
-                // Only the rows of a narrow range of times are sorted.
-                let is_sorted = plan.contains("TEMP B-TREE");
-                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
-            }
-        }
+        check_plans(narrow.into_iter().chain([wide]));
+    }
+
+    #[test]
+    fn combined_filters_are_read_by_one_of_their_parts_in_the_order_of_ids() {
+        let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
+        let combined = [
+            (
+                "records_by_detector (tenant=? AND detector=? AND verdict_id",
+                VerdictFilter {
+                    detector: "cycle".to_owned(),
+                    start: Some(UNIX_EPOCH),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "PRIMARY KEY (tenant=? AND name=? AND value=? AND verdict_id",
+                VerdictFilter {
+                    labels: label.clone(),
+                    end: Some(UNIX_EPOCH),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "PRIMARY KEY (tenant=? AND name=? AND value=? AND verdict_id",
+                VerdictFilter {
+                    labels: label,
+                    detector: "cycle".to_owned(),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "records_by_tenant (tenant=? AND verdict_id",
+                VerdictFilter {
+                    min_action: Some(Action::Terminate),
+                    ..of_tenant()
+                },
+            ),
+        ];
+        check_plans(combined.map(|(expected, filter)| (expected, filter, false)));
     }
 }

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{
     Store,
     dir::{StoreDir, StoreError},
-    page_query::{Order, PageQuery, TIME_ROWS_MAX, TimeRange},
+    page_query::{EXAMINED_MAX, Order, PageQuery, TimeRange},
     publisher::CommitPublisher,
     record, schema,
     transaction::IdBlob,
@@ -165,9 +165,8 @@ impl Readers {
     ) -> Result<VerdictPage, ReadError> {
         let read = |connection: &Connection| {
             // Choose the query: by time if few rows are in the range, else by id.
-            let times = TimeRange::new(filter);
-            let is_wide = times.is_wide(connection, filter)?;
-            let rows_max = if is_wide { TIME_ROWS_MAX } else { most };
+            let is_wide = TimeRange::new(filter).is_wide(connection, filter)?;
+            let rows_max = EXAMINED_MAX.max(most);
             let query = PageQuery::new(filter, from, order, rows_max, is_wide);
             let mut statement = connection.prepare_cached(&query.sql)?;
             let mut rows = statement.query(params_from_iter(query.parameters.iter()))?;
@@ -175,22 +174,24 @@ impl Readers {
             let mut page = VerdictPage::empty(from);
             let mut examined = 0;
             while let Some(row) = rows.next()? {
-                if examined == rows_max || page.verdicts.len() == most {
+                let body = row.get_ref(1)?.as_blob_or_null();
+                let body = body.map_err(rusqlite::Error::from)?;
+                let is_full = body.is_some() && page.verdicts.len() == most;
+                if examined == rows_max || is_full {
                     page.at_end = false;
                     break;
                 }
                 examined += 1;
                 let IdBlob(id) = row.get(0)?;
                 page.cursor = id;
-                if is_wide && !times.contains(row.get(4)?) {
+                let Some(body) = body else {
                     continue;
-                }
+                };
                 let number: i64 = row.get(2)?;
                 let position = ChainHead {
                     record: u64::try_from(number).unwrap_or(0),
                     hash: ChainHash(row.get(3)?),
                 };
-                let body = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
                 // A record that this version cannot decode is skipped.
                 if let Some(mut record) = record::decode(id, body) {
                     record.position = Some(position);

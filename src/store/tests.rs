@@ -793,6 +793,69 @@ fn a_page_of_a_wide_range_of_times_is_bounded() {
     assert!(pages >= 6, "{pages}");
 }
 
+/// Of 100 verdicts only the last matches each of these filters.
+#[test]
+fn a_page_of_combined_filters_is_bounded() {
+    let labels = || Labels::from([("team".to_owned(), "blue".to_owned())]);
+    let dir = written((1..=100).map(|n| {
+        let is_last = n == 100;
+        let action = if is_last {
+            Action::Escalate
+        } else {
+            Action::Warn
+        };
+        let mut issued = looping(n, "s", action);
+        let mut verdict = (*issued.verdict).clone();
+        verdict.time = UNIX_EPOCH + Duration::from_secs(if is_last { 9 } else { 1 });
+        issued.verdict = Arc::new(verdict);
+        issued.labels = Arc::new(labels());
+        issued
+    }));
+    let (store, _) = open(&dir);
+    let filter = || VerdictFilter {
+        tenant: Some(Tenant::default()),
+        ..all()
+    };
+    let detector = looping(1, "s", Action::Warn).verdict.detector.to_string();
+    let start = Some(UNIX_EPOCH + Duration::from_secs(5));
+    let min_action = Some(Action::Escalate);
+    let filters = [
+        VerdictFilter {
+            min_action,
+            ..filter()
+        },
+        VerdictFilter {
+            detector: detector.clone(),
+            start,
+            ..filter()
+        },
+        VerdictFilter {
+            labels: labels(),
+            start,
+            ..filter()
+        },
+        VerdictFilter {
+            labels: labels(),
+            detector,
+            min_action,
+            ..filter()
+        },
+    ];
+    for filter in filters {
+        let (mut found, mut cursor, mut pages) = (Vec::new(), VerdictId(0), 0);
+        loop {
+            let page = store.read_audit_log(Some(cursor), 10, &filter).unwrap();
+            assert!(page.cursor.0 - cursor.0 <= 16, "{filter:?}: {page:?}");
+            found.extend(ids(&page));
+            (cursor, pages) = (page.cursor, pages + 1);
+            if page.at_end {
+                break;
+            }
+        }
+        assert_eq!((found, pages), (vec![100], 7), "{filter:?}");
+    }
+}
+
 const TENANTS: [&str; 3] = ["default", "blue", "red"];
 const DETECTORS: [&str; 4] = ["read_loop", "cycle", "operator", "budget"];
 

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use tonic::Code;
 
-use crate::lifecycle::{Running, check_refused, directory, output, text, unstuck};
+use crate::{
+    lifecycle::{Running, check_refused, directory, output, text, unstuck},
+    notify::{Receiver, entry},
+};
 
 /// Runs a command to its end: its exit code, and what it printed.
 async fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
@@ -65,6 +68,42 @@ async fn a_backup_of_a_running_service_is_restored_after_a_stop() {
     running.stop().await;
     let (code, ..) = run(dir.path(), &["audit", "verify"]).await;
     assert_eq!(code, Some(0));
+}
+
+/// Each place where the end of the log is noted outside of the database has the same.
+#[tokio::test]
+async fn notifications_log_and_metric_have_the_head_that_the_database_has() {
+    let mut receiver = Receiver::start(&[]).await;
+    let dir = directory(&[("unstuck.toml", &entry("a", receiver.address, ""))]);
+    let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let server = running.server().await;
+    let mut noted = Vec::new();
+    for session in ["a", "b"] {
+        server.terminate(session).await;
+        noted.push(receiver.next().await.json()["data"]["audit"].clone());
+        let (_, head, _) = run(dir.path(), &["audit", "head", "--output", "json"]).await;
+        let head: serde_json::Value = serde_json::from_str(&head).unwrap();
+        let audit = noted.last().unwrap();
+        assert_eq!(audit["record"], noted.len());
+        for key in ["record", "hash"] {
+            assert_eq!(audit[key], head[key], "{audit} {head}");
+        }
+        let records = server.metric("unstuck_audit_records").await;
+        assert_eq!(Some(records), head["record"].as_f64());
+    }
+    assert_ne!(noted[0]["hash"], noted[1]["hash"]);
+    // The log has it at a stop and at a start.
+    let hash = noted[1]["hash"].as_str().unwrap();
+    let check = |log: &str, message: &str| {
+        let line = log.lines().find(|line| line.contains(message));
+        let line = line.unwrap_or_else(|| panic!("{message}: {log}"));
+        assert!(line.contains(hash), "{hash}: {line}");
+    };
+    let (_, log) = running.stop().await;
+    check(&log, "end of the audit log");
+    let again = Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let (_, log) = again.stop().await;
+    check(&log, "the store is open");
 }
 
 #[tokio::test]
