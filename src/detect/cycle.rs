@@ -173,7 +173,9 @@ impl Detector for Cycle {
         if self.progressed_by_others(now.at, facts) && !settings.ignore_outcome {
             self.reset();
         }
-        let may_have_progressed = self.progress.is_some_and(|before| before != now.at.progress)
+        let may_have_progressed = self
+            .progress
+            .is_some_and(|before| before != now.at.progress)
             || facts.acts_silently();
         self.progress = Some(now.at.progress);
         // Both are keyed hashes, so an agent cannot make two pairs equal.

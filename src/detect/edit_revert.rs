@@ -217,10 +217,7 @@ mod tests {
 
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
-        assert_eq!(
-            script.counts::<EditRevert>(&SETTINGS),
-            expected
-        );
+        assert_eq!(script.counts::<EditRevert>(&SETTINGS), expected);
     }
 
     const SETTINGS: Settings = Settings {
@@ -230,10 +227,7 @@ mod tests {
 
     #[track_caller]
     fn check_letters(script: Script, expected: &str) {
-        assert_eq!(
-            script.outcome_letters::<EditRevert>(&SETTINGS),
-            expected
-        );
+        assert_eq!(script.outcome_letters::<EditRevert>(&SETTINGS), expected);
     }
 
     /// Writes of these contents, a letter each.
@@ -276,10 +270,7 @@ mod tests {
             returns: 1,
             ..SETTINGS
         };
-        assert_eq!(
-            tried("aba").outcome_letters::<EditRevert>(&first),
-            ". . ! "
-        );
+        assert_eq!(tried("aba").outcome_letters::<EditRevert>(&first), ". . ! ");
     }
 
     #[test]

@@ -201,8 +201,14 @@ mod tests {
     #[test]
     fn the_first_try_with_another_tool_waits_for_one_more() {
         let other = |name: &str| call(name).tool("t").fails("EIO");
-        check_letters(calls("a b c").fails("EIO") + other("d") + other("e"), "....!");
-        check_letters(calls("a b c").fails("EIO") + other("d") + call("e"), ".....");
+        check_letters(
+            calls("a b c").fails("EIO") + other("d") + other("e"),
+            "....!",
+        );
+        check_letters(
+            calls("a b c").fails("EIO") + other("d") + call("e"),
+            ".....",
+        );
     }
 
     #[test]
@@ -231,10 +237,7 @@ mod tests {
         let three = (call("a") + other("b") + call("c")).fails("denied");
         let fourth = || other("d").fails("denied");
         check_letters(three.clone() + call("x") + fourth(), ".....");
-        check_letters(
-            three.clone() + call("x").fails("other") + fourth(),
-            ".....",
-        );
+        check_letters(three.clone() + call("x").fails("other") + fourth(), ".....");
         check_letters(three + user() + fourth(), "... .");
     }
 
@@ -258,8 +261,14 @@ mod tests {
         check_letters((miss("a") + between()).times(8), &".".repeat(16));
         let batch = calls("a b c d e").fails("not found").round("1");
         check_letters(batch + miss("x") + between() + miss("y"), ".    ...");
-        check_letters(guesses("a b c") + user() + guesses("d e f"), "...... ......");
-        check_letters(guesses("a b c") + cited() + guesses("d e f"), "............");
+        check_letters(
+            guesses("a b c") + user() + guesses("d e f"),
+            "...... ......",
+        );
+        check_letters(
+            guesses("a b c") + cited() + guesses("d e f"),
+            "............",
+        );
     }
 
     #[test]

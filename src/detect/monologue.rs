@@ -5,8 +5,8 @@ use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, skip_unless_turn, streak::Streak};
 use crate::domain::{
-    Action, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
-    Sig, TurnFacts,
+    Action, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase,
+    Phrases, Sig, TurnFacts,
 };
 
 /// Fires when: `count` turns in a row are empty, or `count` + 1 turns in a row are
@@ -230,7 +230,12 @@ mod tests {
 
     #[test]
     fn announcements_are_only_warned_about() {
-        let announced = ["Let me start over.", "Another way.", "A step back.", "Reconsider."];
+        let announced = [
+            "Let me start over.",
+            "Another way.",
+            "A step back.",
+            "Reconsider.",
+        ];
         let announced: Script = announced.map(turn).into_iter().sum();
         let action_max = |script: Script| {
             let announcements = ["start over", "another way", "step back", "reconsider"];

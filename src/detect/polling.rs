@@ -73,9 +73,8 @@ impl Detector for Polling {
                     patience,
                     ..
                 } = *settings;
-                let mut threshold = format!(
-                    "{count} times in a row, {dead_count} if what it waits for has failed"
-                );
+                let mut threshold =
+                    format!("{count} times in a row, {dead_count} if what it waits for has failed");
                 if patience > 0 {
                     threshold += &format!(", or no change for {patience} seconds");
                 }
@@ -186,9 +185,7 @@ fn poll_key(facts: &CallFacts) -> Sig {
         .loose_args
         .filter(|_| facts.response.is_none())
         .map(|args| Sig::new(args.get() ^ facts.tool.get()));
-    wait.or(facts.poll_key)
-        .or(facts.call)
-        .unwrap_or(facts.tool)
+    wait.or(facts.poll_key).or(facts.call).unwrap_or(facts.tool)
 }
 
 #[cfg(test)]

@@ -729,7 +729,10 @@ mod tests {
                  ```sh\n{command}\n```"
             ))
         };
-        check(["ls", "id", "env", "pwd"].map(step).into_iter().sum(), &[0; 4]);
+        check(
+            ["ls", "id", "env", "pwd"].map(step).into_iter().sum(),
+            &[0; 4],
+        );
         check(step("ls").times(5), &[0, 0, 0, 3, 4]);
         let ignoring = Settings {
             ignore_progress: true,

@@ -373,24 +373,30 @@ mod tests {
     fn a_user_does_not_reset_what_fails_again_with_the_same_error() {
         check(test("e").times(2) + user() + test("e"), &[0, 0, 0, 3]);
         check((test("e") + user()).times(3), &[0, 0, 0, 0, 3, 0]);
-        check((read("f").fails("e") + user()).times(4), &[0, 0, 0, 0, 0, 0, 4, 0]);
+        check(
+            (read("f").fails("e") + user()).times(4),
+            &[0, 0, 0, 0, 0, 0, 4, 0],
+        );
         check(test("e").times(2) + user() + test("f") + test("e"), &[0; 5]);
-        check(test("e").times(2) + user() + run("test") + test("e"), &[0; 5]);
+        check(
+            test("e").times(2) + user() + run("test") + test("e"),
+            &[0; 5],
+        );
         check((test("e") + test("f") + user()).times(2), &[0; 6]);
     }
 
     #[test]
     fn a_figure_that_moves_one_way_resets() {
         let lap = |left: f32| edit("f", &left.to_string()) + test("e").figures(&[left]);
-        check([34.0, 30.0, 21.0, 9.0, 2.0].map(lap).into_iter().sum(), &[0; 10]);
+        check(
+            [34.0, 30.0, 21.0, 9.0, 2.0].map(lap).into_iter().sum(),
+            &[0; 10],
+        );
         check_letters(
             [34.0, 30.0, 30.0, 30.0].map(lap).into_iter().sum(),
             " . . . !",
         );
-        check_letters(
-            [1.8, 1.7, 1.9, 1.75].map(lap).into_iter().sum(),
-            " . . . !",
-        );
+        check_letters([1.8, 1.7, 1.9, 1.75].map(lap).into_iter().sum(), " . . . !");
         let attempts = |left: f32| test("e").figures(&[left]);
         check_letters([4.0, 3.0, 2.0].map(attempts).into_iter().sum(), "..!");
     }
