@@ -59,7 +59,7 @@ use crate::{
 };
 use args::ParsedArguments;
 use classify::CallAction;
-use outcome::CallTexts;
+use outcome::{CallTexts, OutcomeSignatures, TextHashes};
 use same_call::{ArgumentFilter, CommandHash};
 use tool_traits::ToolTraits;
 use tools::ResolvedToolRule;
@@ -125,6 +125,21 @@ struct CallIdentity<'s, 'a> {
     action: CallAction,
     target: Cow<'a, str>,
     command: Option<CommandHash>,
+}
+
+/// What a call returned, and what that says about it.
+struct OutcomeFacts<'a> {
+    texts: CallTexts<'a>,
+    result: TextHashes,
+    error: TextHashes,
+    outcome: Option<Outcome>,
+    answer: AnswerKind,
+    signatures: OutcomeSignatures,
+    /// A tool in no table has done what its name says.
+    acted: bool,
+    /// The answer is a receipt and carries no information.
+    is_receipt: bool,
+    changed_nothing: bool,
 }
 
 impl EventFacts<'_> {
@@ -286,40 +301,34 @@ impl FactExtractor {
         })
     }
 
-    /// The facts of a call; `None` if its tool is exempt from detection.
-    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
-        // Which call it is.
-        let key = &self.key;
-        let CallIdentity {
-            tool,
-            traits,
-            rule,
-            args,
-            signature,
-            action,
-            target,
-            command,
-        } = self.identify_call(call)?;
-
-        // What came back.
+    /// What a call returned, and what that says about it.
+    fn read_outcome<'a>(
+        &self,
+        event: &Event,
+        call: &'a ToolCall,
+        identity: &CallIdentity<'_, '_>,
+    ) -> OutcomeFacts<'a> {
+        let (action, traits) = (&identity.action, &identity.traits);
         let texts = CallTexts::new(call);
         let result_text = texts.result.as_deref();
         let result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
         let error = self.hash_text(&texts.error, MaskKind::Error);
         let runs = action.class == ToolClass::Execute || traits.is_run;
         let outcome = classify::effective_outcome(runs, call, &texts);
-        let failed = outcome == Some(Outcome::Error);
-        let answer = answer::classify(failed, result_text);
+        let answer = answer::classify(outcome == Some(Outcome::Error), result_text);
+
         // Silence in another directory is news, the same failure there is not.
         let is_silent = matches!(answer, AnswerKind::Empty | AnswerKind::Brief);
-        let directory = command.filter(|_| is_silent).map_or(0, |it| it.directory);
-        let texts_sent = [&result, &error];
-        let outcomes =
-            self.outcome_signatures(event, call, rule.ignore_result, directory, texts_sent);
+        let command = identity.command.filter(|_| is_silent);
+        let directory = command.map_or(0, |command| command.directory);
+        let ignore_result = identity.rule.ignore_result;
+        let signatures =
+            self.outcome_signatures(event, call, ignore_result, directory, [&result, &error]);
+
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
             && answer != AnswerKind::Negative
-            && !(traits.runs_sql && sql::is_query(&target));
+            && !(traits.runs_sql && sql::is_query(&identity.target));
         // The answer of a write is a receipt and carries no information.
         let answers_with_receipt = action.class.is_write()
             || (action.class == ToolClass::Other
@@ -329,16 +338,47 @@ impl FactExtractor {
         let changed_nothing = (answers_with_receipt || action.also_writes)
             && call.content_hash.is_empty()
             && result_text.is_some_and(no_change::says_nothing_changed);
+        OutcomeFacts {
+            result,
+            error,
+            outcome,
+            answer,
+            signatures,
+            acted,
+            is_receipt: answers_with_receipt && answer != AnswerKind::Negative && !changed_nothing,
+            changed_nothing,
+            texts,
+        }
+    }
+
+    /// The figures of a failed call.
+    fn failure_figures(texts: &CallTexts<'_>) -> Figures {
+        let texts = [&*texts.error, texts.result.as_deref().unwrap_or_default()];
+        let error = texts.into_iter().find(|text| !text.is_empty());
+        figures::extract_figures(error.unwrap_or_default())
+    }
+
+    /// The facts of a call; `None` if its tool is exempt from detection.
+    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+        // Which call it is, and what came back.
+        let key = &self.key;
+        let identity = self.identify_call(call)?;
+        let returned = self.read_outcome(event, call, &identity);
+        let (action, traits, args) = (&identity.action, &identity.traits, identity.args);
+        let (texts, answer) = (&returned.texts, returned.answer);
+        let result_text = texts.result.as_deref();
+        let failed = returned.outcome == Some(Outcome::Error);
 
         // Whether it waits, and what for.
         let mut kind = classify::classify_kind(action.class, call, failed);
-        if kind == CallKind::Ordinary
-            && self.is_poll_by_answer(call, action.class, &traits, failed, &texts, &result)
-        {
+        let is_poll = |this: &Self| {
+            this.is_poll_by_answer(call, action.class, traits, failed, texts, &returned.result)
+        };
+        if kind == CallKind::Ordinary && is_poll(self) {
             kind = CallKind::Poll;
         }
-        let line = rule.class.is_none().then_some(&*target);
-        let poll = self.poll_facts(kind, call, line, &texts);
+        let line = identity.rule.class.is_none().then_some(&*identity.target);
+        let poll = self.poll_facts(kind, call, line, texts);
 
         // What the detectors compare.
         let facts = CallFacts {
@@ -346,39 +386,33 @@ impl FactExtractor {
             is_wait: action.class == ToolClass::Poll,
             poll_key: poll.key,
             is_dead: poll.is_dead,
-            call: signature,
-            tool,
+            call: identity.signature,
+            tool: identity.tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
-            also_writes: action.also_writes || (acted && traits.is_change),
-            moves_world: action.moves_world || (acted && traits.moves_world),
+            also_writes: action.also_writes || (returned.acted && traits.is_change),
+            moves_world: action.moves_world || (returned.acted && traits.moves_world),
             target: self.target_signature(
-                command.filter(|_| call.target.is_empty() && action.is_on_line),
-                &target,
+                identity
+                    .command
+                    .filter(|_| call.target.is_empty() && action.is_on_line),
+                &identity.target,
             ),
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
-            outcome,
-            masked_outcome: outcomes.masked,
-            raw_outcome: outcomes.raw,
+            outcome: returned.outcome,
+            masked_outcome: returned.signatures.masked,
+            raw_outcome: returned.signatures.raw,
             // Without what is no news: an ignored result, a receipt.
-            response: if rule.ignore_result
-                || (answers_with_receipt && answer != AnswerKind::Negative && !changed_nothing)
-            {
-                None
-            } else {
-                self.response_signature(call, &texts, answer, failed, &result)
-            },
-            error: if failed {
-                self.error_signature(call, &texts, signature, &error)
-            } else {
-                None
-            },
+            response: (!identity.rule.ignore_result && !returned.is_receipt)
+                .then(|| self.response_signature(call, texts, answer, failed, &returned.result))
+                .flatten(),
+            error: failed
+                .then(|| self.error_signature(call, texts, identity.signature, &returned.error))
+                .flatten(),
             figures: if failed {
-                let text = [&*texts.error, result_text.unwrap_or_default()];
-                let error = text.into_iter().find(|text| !text.is_empty());
-                figures::extract_figures(error.unwrap_or_default())
+                Self::failure_figures(texts)
             } else {
                 Figures::new()
             },
@@ -388,7 +422,7 @@ impl FactExtractor {
             is_acknowledged: action.class == ToolClass::Other
                 && call.result_hash.is_empty()
                 && result_text.is_none_or(ack::is_acknowledgement),
-            changed_nothing,
+            changed_nothing: returned.changed_nothing,
             plan_steps_done: traits
                 .is_plan
                 .then(|| plan::count_steps_done(call.args.as_text())),
@@ -396,6 +430,7 @@ impl FactExtractor {
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };
+        let target = identity.target;
         Some(CallExtract { facts, target })
     }
 

@@ -50,9 +50,8 @@ impl FactExtractor {
         let may_poll = match class {
             ToolClass::Execute => true,
             ToolClass::Other => {
-                !traits.is_action
-                    && !(traits.runs_sql && answer.len() > SQL_ANSWER_BYTES_MAX)
-                    && !is_plan(&call.tool)
+                let is_rows = traits.runs_sql && answer.len() > SQL_ANSWER_BYTES_MAX;
+                !(traits.is_action || is_rows || is_plan(&call.tool))
             }
             ToolClass::Read
             | ToolClass::Write

@@ -106,7 +106,7 @@ impl Session {
         }
         // Count the event and run the detectors.
         let index = self.register_event(event.cost, keys, ctx);
-        let round = |agent: &mut Agent| agent.round_of(event, index, &ctx.facts);
+        let round = |agent: &mut Agent| agent.round_of(event, index, ctx.facts);
         let obs = ObservationContext {
             time: event.time.unwrap_or(now),
             round: self.agents.get_mut(agent).and_then(round),
