@@ -84,7 +84,7 @@ def run(detection, sessions, stubborn):
         # A broker replaces an action that it cannot perform by the next weaker one. This
         # one has no second model and no generation to stop: those become BLOCK.
         refused = known(check.action) >= Action.ACTION_BLOCK if check else call_key(tool, args) in blocked
-        result = "refused: this call is part of a loop" if refused else "pending review"
+        result = "refused: this call is part of a loop" if refused else "two lamps, unpaid"
         messages.append({"role": "tool", "content": result})
 
         # A refused call is sent too, as BLOCKED: an agent that goes on asking is

@@ -147,7 +147,7 @@ impl Broker {
             };
             let (state, result, outcome) = match self.is_refused(tool, &args).await {
                 Err(reason) => return format!("terminated before step {step}: {reason}"),
-                Ok(false) => ("ok", "pending review", Outcome::Ok),
+                Ok(false) => ("ok", "two lamps, unpaid", Outcome::Ok),
                 // It is sent too: an agent that goes on asking is escalated and then
                 // terminated.
                 Ok(true) => ("refused", "this call is part of a loop", Outcome::Blocked),

@@ -87,7 +87,7 @@ async function run(detection: grpc.Client, sessions: grpc.Client, stubborn: bool
     // A broker replaces an action that it cannot perform by the next weaker one. This one
     // has no second model and no generation to stop: those become BLOCK.
     const refused = check ? known(check.action) >= BLOCK : blocked.has(callKey(call));
-    const result = refused ? "refused: this call is part of a loop" : "pending review";
+    const result = refused ? "refused: this call is part of a loop" : "two lamps, unpaid";
     messages.push({ role: "tool", content: result });
 
     // A refused call is sent too, as BLOCKED: an agent that goes on asking is escalated

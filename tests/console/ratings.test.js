@@ -27,7 +27,7 @@ async function visit(address, options) {
   return page;
 }
 
-const order = call("get_order", "", { args_json: '{"order_id": 5}', result: "pending review" });
+const order = call("get_order", "", { args_json: '{"order_id": 5}', result: "two lamps, unpaid" });
 
 async function verdicts() {
   return (await service.ask("ListVerdicts", { newest_first: true })).verdicts;

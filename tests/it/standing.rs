@@ -17,7 +17,7 @@ const KEY: &str = "f50f774eaca42312f7d73e4f0b7cac69";
 
 /// A call in a loop, and the same as a guard refuses it.
 fn order() -> pb::Event {
-    call(TOOL, ARGS, "order 5: pending review").costing(100, 20, 0.05)
+    call(TOOL, ARGS, "order 5: two lamps, unpaid").costing(100, 20, 0.05)
 }
 
 fn refused() -> pb::Event {
