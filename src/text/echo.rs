@@ -54,7 +54,7 @@ impl<'a> EchoTokens<'a> {
         let mut hashes: SmallVec<_> = tokens(tool)
             .chain(tokens(args))
             .filter(|token| is_name(token.text))
-            .map(|token| hash(token.text))
+            .map(|token| hash_token(token.text))
             .collect();
         hashes.sort_unstable();
         hashes.dedup();
@@ -103,7 +103,7 @@ impl<'a> EchoTokens<'a> {
     }
 
     fn contains(&self, token: &str) -> bool {
-        let is_token = |token: &str| self.hashes.binary_search(&hash(token)).is_ok();
+        let is_token = |token: &str| self.hashes.binary_search(&hash_token(token)).is_ok();
         // A relative path is often echoed as an absolute one.
         is_token(token)
             || token
@@ -141,13 +141,13 @@ fn replace_whole(text: &str, value: &str) -> Option<CutText> {
     })
 }
 
-struct EchoToken<'a> {
+pub(super) struct EchoToken<'a> {
     start: usize,
-    text: &'a str,
+    pub text: &'a str,
 }
 
 /// The tokens of a text. Punctuation at their ends belongs to the sentence.
-fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
+pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
@@ -182,7 +182,7 @@ fn is_name(token: &str) -> bool {
 }
 
 /// Not keyed: an agent that makes tokens collide only cuts its own answers.
-fn hash(token: &str) -> u64 {
+pub(super) fn hash_token(token: &str) -> u64 {
     let mut lowered = SmallVec::<[u8; 64]>::from_slice(token.as_bytes());
     lowered.make_ascii_lowercase();
     FixedState::default().hash_one(lowered.as_slice())
