@@ -42,6 +42,7 @@ mod events;
 mod fast_return;
 mod frozen;
 mod fuzzed;
+mod hooks;
 mod layering;
 mod lifecycle;
 mod limits;
