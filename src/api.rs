@@ -214,7 +214,7 @@ impl Api {
     /// so a duplicate event gets the same response as the first.
     async fn present_settled_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
-            self.store.wait_until_settled(verdict.id).await;
+            self.store.wait_until_settled_or_timeout(verdict.id).await;
             self.present_verdict(verdict)
         } else {
             present::verdict_to_pb(verdict)
@@ -235,7 +235,7 @@ impl Api {
         session.last_verdicts.clear();
         for verdict in &view.verdicts {
             if verdict.terminates() {
-                self.store.wait_until_settled(verdict.id).await;
+                self.store.wait_until_settled_or_timeout(verdict.id).await;
             }
             session.last_verdicts.push(self.present_verdict(verdict));
         }

@@ -68,7 +68,7 @@ labels! {
         ConsoleWatchersMax => "console_watchers_max",
         /// The client spoke plain text to a TLS port.
         TlsPlainText => "tls_plain_text",
-        /// The client does not trust the authority of our certificate, or we not that of its.
+        /// The client does not trust the authority of our certificate, or we do not trust its.
         TlsUnknownCa => "tls_unknown_ca",
         /// The TLS handshake failed in another way, or the client sent no certificate.
         TlsHandshake => "tls_handshake",
