@@ -1,8 +1,7 @@
 //! The running service: binds the ports, opens the store, serves, and drains on
 //! shutdown.
 //!
-//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, hooks,
-//! config.
+//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, hooks, config.
 
 mod maintenance;
 mod notifications;

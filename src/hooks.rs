@@ -42,7 +42,7 @@ use crate::{
     telemetry::{HookNames, HookReplyKind, Metrics, Rejection, UNKNOWN_HOOK_EVENT},
 };
 use handler::{HookAnswer, HookHandler};
-use session_table::SessionTable;
+use session_table::HookSessions;
 
 /// `[hooks]`
 #[derive(Clone, Debug, Deserialize)]
@@ -82,7 +82,7 @@ pub struct HookDependencies {
 struct Hooks {
     deps: HookDependencies,
     settings: Settings,
-    sessions: SessionTable,
+    sessions: HookSessions,
     /// Bounds the memory of the bodies that are being read.
     requests: TenantQuota,
 }
@@ -117,7 +117,7 @@ pub fn routes(
     }
     let hooks = Hooks {
         requests: TenantQuota::new(REQUESTS_MAX, deps.auth.clone()),
-        sessions: SessionTable::new(started_at),
+        sessions: HookSessions::new(started_at),
         deps,
         settings,
     };

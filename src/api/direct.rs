@@ -73,7 +73,7 @@ impl Api {
     /// Gives a termination a moment to become durable before it is told.
     pub async fn settle(&self, verdict: &Verdict) {
         if verdict.terminates() {
-            let settled = self.store.wait_until_settled(verdict.id);
+            let settled = self.store.wait_until_settled_or_timeout(verdict.id);
             // Late or not, the agent is told.
             let _ = timeout(SETTLE_TIME_MAX, settled).await;
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tonic::Status;
 
-use super::{EscalateMode, Settings, session_table::SessionTable};
+use super::{EscalateMode, Settings, session_table::HookSessions};
 use crate::{
     api::Api,
     domain::{
@@ -23,7 +23,7 @@ use crate::{
 pub(super) struct HookHandler<'a> {
     pub api: Api,
     pub settings: &'a Settings,
-    pub sessions: &'a SessionTable,
+    pub sessions: &'a HookSessions,
     pub payload: &'a HookPayload<'a>,
     /// From the query. They win over those of the payload.
     pub labels: &'a Labels,

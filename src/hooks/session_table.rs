@@ -20,7 +20,7 @@ const DELIVERED_MAX: usize = 16;
 /// Calls of a session whose outcome is known and which are not recorded yet.
 const OUTCOMES_MAX: usize = 32;
 
-pub(super) struct SessionTable {
+pub(super) struct HookSessions {
     sessions: Mutex<LruCache<SessionId, HookSession>>,
     /// Verdicts before this one are from before the start.
     first_verdict: VerdictId,
@@ -46,7 +46,7 @@ pub(super) struct HookSession {
     reworked_prompt: Option<String>,
 }
 
-impl SessionTable {
+impl HookSessions {
     pub fn new(started_at: SystemTime) -> Self {
         Self {
             sessions: Mutex::new(LruCache::new(SESSIONS_MAX)),
@@ -144,8 +144,8 @@ mod tests {
     use super::*;
     use crate::domain::Outcome;
 
-    fn table() -> SessionTable {
-        SessionTable::new(UNIX_EPOCH + Duration::from_secs(1_000))
+    fn table() -> HookSessions {
+        HookSessions::new(UNIX_EPOCH + Duration::from_secs(1_000))
     }
 
     fn verdict(secs: u64) -> VerdictId {
