@@ -33,7 +33,7 @@ pub use self::{
     layers::{BuiltInFiles, Layers},
     memory_budget::MemoryBudget,
     schema::{TableKeys, find_nearest},
-    settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
+    settings::{Config, DEFAULTS, TABLE_KEYS, load_layers, load_layers_of},
 };
 
 /// The largest configuration file that is read. It is a hundred times the size of a

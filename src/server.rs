@@ -12,6 +12,7 @@
 //!
 //! Uses: domain, auth, telemetry.
 
+pub mod activity;
 pub mod admission;
 pub mod auth_delay;
 pub mod blocking;
@@ -40,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Server};
 
 pub use fd_limit::ConnectionLimits;
-pub use socket::{BindError, BoundSocket};
+pub use socket::{BindError, BoundSocket, ListenAddress, ListeningSocket};
 pub use tls::{Tls, TlsError, TlsSettings};
 
 use crate::{

@@ -60,11 +60,17 @@ pub struct Config {
 pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     let default_file = PathBuf::from(DEFAULT_FILE);
     let found = default_file.exists().then_some(&*default_file);
+    load_layers_of(file.or(found))
+}
+
+/// Loads the layers with this file or none: the working directory, which may be a
+/// repository of somebody else, decides nothing.
+pub fn load_layers_of(file: Option<&Path>) -> Result<Layers, ConfigError> {
     // A variable that is not UTF-8 is none of ours.
     let variables = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let memory = MemoryBudget::detect();
-    Layers::load_with_memory(DEFAULTS, TABLE_KEYS, memory, file.or(found), variables)
+    Layers::load_with_memory(DEFAULTS, TABLE_KEYS, memory, file, variables)
 }
 
 impl Config {
