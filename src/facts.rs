@@ -329,7 +329,7 @@ impl FactExtractor {
         answer.found_nothing &=
             matches!(action.class, ToolClass::Execute | ToolClass::Other) && !traits.is_read_only;
 
-        // Silence in another directory is news, the same failure there is not.
+        // An empty answer from another directory counts as different, the same failure does not.
         let is_silent = matches!(answer.kind, AnswerKind::Empty | AnswerKind::Brief);
         let command = identity.command.filter(|_| is_silent);
         let directory = command.map_or(0, |command| command.directory);
@@ -434,7 +434,7 @@ impl FactExtractor {
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,
             raw_outcome: returned.signatures.raw,
-            // Without what is no news: an ignored result, a receipt.
+            // None for an ignored result and for a receipt.
             response: (!identity.rule.ignore_result && !returned.is_receipt)
                 .then(|| {
                     self.response_signature(call, texts, answer.kind, failed, &returned.result)
