@@ -63,7 +63,8 @@ pub(super) struct EchoCuts {
 impl EchoCuts {
     /// The echo is cut only out of an answer that is no.
     pub fn new(call: &ToolCall, texts: &CallTexts<'_>, answer: AnswerKind) -> Self {
-        if answer != AnswerKind::Negative {
+        let is_empty = texts.error.is_empty() && texts.result().is_empty();
+        if answer != AnswerKind::Negative || is_empty {
             return Self {
                 result: None,
                 error: None,
