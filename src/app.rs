@@ -32,6 +32,7 @@ use crate::{
     auth::{Auth, TokensError},
     config::Config,
     console,
+    domain::clock,
     engine::Engine,
     notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
@@ -143,7 +144,7 @@ impl App {
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
-        engine.restore(recovered, store.expiry_clock().now());
+        engine.restore(recovered, store.expiry_clock().now(), clock::now());
         let saver = SessionSaver::new(
             engine.clone(),
             store.clone(),
