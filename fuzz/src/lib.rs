@@ -288,7 +288,7 @@ pub fn call_work(input: &[u8]) {
 /// times the bytes. Caches and the machine's load cause a part of the factor.
 #[track_caller]
 pub fn assert_is_linear((nanos, bytes): (u64, u64), (long_nanos, long_bytes): (u64, u64)) {
-    const GROWTH_MAX: u64 = 3;
+    const GROWTH_MAX: u64 = 2;
     /// What an event costs that does not depend on its bytes.
     const EVENT_NANOS: u64 = 200_000;
     assert!(
