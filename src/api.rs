@@ -2,7 +2,7 @@
 //! engine, and awaits with no lock held.
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
-//! or all sessions, `verdicts` lists and watches the audit log, `ratings` records what
+//! or all sessions, `direct` the same without messages, `verdicts` lists and watches the audit log, `ratings` records what
 //! operators say of verdicts, and `terminations` pushes terminations to streams. `convert`
 //! decodes and parses messages, `present` builds them, `status` maps errors to gRPC codes,
 //! `stream_response` says how unread responses of a stream are coalesced, and
@@ -12,6 +12,7 @@
 
 mod convert;
 mod detection;
+mod direct;
 mod paging;
 mod present;
 mod ratings;
@@ -213,7 +214,7 @@ impl Api {
     /// so a duplicate event gets the same response as the first.
     async fn present_settled_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
-            self.store.wait_until_settled(verdict.id).await;
+            self.store.wait_until_settled_or_timeout(verdict.id).await;
             self.present_verdict(verdict)
         } else {
             present::verdict_to_pb(verdict)
@@ -234,7 +235,7 @@ impl Api {
         session.last_verdicts.clear();
         for verdict in &view.verdicts {
             if verdict.terminates() {
-                self.store.wait_until_settled(verdict.id).await;
+                self.store.wait_until_settled_or_timeout(verdict.id).await;
             }
             session.last_verdicts.push(self.present_verdict(verdict));
         }

@@ -1,7 +1,7 @@
 //! The running service: binds the ports, opens the store, serves, and drains on
 //! shutdown.
 //!
-//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, config.
+//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, hooks, config.
 
 mod maintenance;
 mod notifications;
@@ -17,7 +17,6 @@ use axum::Router;
 use futures_util::{FutureExt, TryFutureExt};
 use thiserror::Error;
 use tokio::{
-    net::TcpListener,
     sync::mpsc,
     task::{self, JoinError, JoinSet},
     time::{self, Instant},
@@ -34,10 +33,13 @@ use crate::{
     console,
     domain::clock,
     engine::Engine,
+    hooks,
     notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
     server::{
-        self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
+        self, BindError, BoundSocket, ConnectionLimits, Limits, ListenAddress, ListeningSocket,
+        ServerContext, Tls, TlsError,
+        activity::Activity,
         admission::AdmissionLayer,
         auth_delay::AuthDelays,
         listener::{Connection, ConnectionTimeouts, Listener},
@@ -91,10 +93,18 @@ pub enum RunError {
     Panicked(#[from] JoinError),
 }
 
+/// Where a service listens.
+#[derive(Clone)]
+pub struct ListenAddresses {
+    pub grpc: ListenAddress,
+    pub http: ListenAddress,
+}
+
 /// A service that listens on its ports and is ready to run.
 pub struct App {
-    grpc: TcpListener,
-    http: TcpListener,
+    grpc: ListeningSocket,
+    http: ListeningSocket,
+    activity: Arc<Activity>,
     limits: Limits,
     auth_delays: Arc<AuthDelays>,
     admission: AdmissionLayer<DetectionServiceServer<Api>>,
@@ -116,9 +126,18 @@ impl App {
     /// Binds the ports, opens the store and restores the state in it. Connections are
     /// refused until that is done.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
+        let addresses = ListenAddresses {
+            grpc: ListenAddress::Tcp(config.server.grpc),
+            http: ListenAddress::Tcp(config.server.http),
+        };
+        Self::bind_at(addresses, config).await
+    }
+
+    /// The same at other addresses than the configured ones.
+    pub async fn bind_at(addresses: ListenAddresses, config: Config) -> Result<Self, StartError> {
         // Bind both ports first: a port in use is reported before the store is opened.
-        let grpc = BoundSocket::bind("server.grpc", config.server.grpc)?;
-        let http = BoundSocket::bind("server.http", config.server.http)?;
+        let grpc = BoundSocket::bind("server.grpc", addresses.grpc)?;
+        let http = BoundSocket::bind("server.http", addresses.http)?;
 
         // Load what the configuration refers to, and create the metrics.
         let Resources {
@@ -128,9 +147,7 @@ impl App {
         } = Resources::new(&config)?;
         let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
         let webhook_keys = Arc::new(notifier.webhook_keys());
-        let detectors = config.profiles.detector_names();
-        let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
-        metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+        let metrics = Arc::new(create_metrics(&config, &notifier)?);
 
         // Open the store and restore its state into a new engine.
         let (store, recovered) = open_store::open_and_log(&config).await?;
@@ -176,11 +193,12 @@ impl App {
         Ok(Self {
             grpc,
             http,
+            activity: Arc::default(),
             limits: config.limits,
             auth_delays,
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
-            console: console::routes(dependencies, config.console, hosts),
+            console: http_routes(dependencies, config.console, config.hooks, hosts),
             routes: api.routes()?,
             auth,
             tls,
@@ -207,6 +225,11 @@ impl App {
         self.store.dir()
     }
 
+    /// The open connections.
+    pub fn activity(&self) -> Arc<Activity> {
+        self.activity.clone()
+    }
+
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
@@ -224,8 +247,8 @@ impl App {
         let draining = self.draining.clone();
 
         // Build the servers: gRPC, gRPC above the limit of connections, HTTP.
-        let listeners =
-            limit_connections(self.grpc, self.http, self.tls, &self.limits, &self.metrics);
+        let sockets = (self.grpc, self.http, self.activity);
+        let listeners = limit_connections(sockets, self.tls, &self.limits, &self.metrics);
         let grpc_server = trace_calls(server::grpc_server(&self.limits), self.is_traced);
         let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
@@ -292,6 +315,29 @@ impl App {
     }
 }
 
+fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, StartError> {
+    let detectors = config.profiles.detector_names();
+    let metrics = Metrics::with_names(detectors, notifier.names(), hooks::metric_names())?;
+    metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+    Ok(metrics)
+}
+
+/// The console and the hooks of agents, on one port.
+fn http_routes(
+    dependencies: console::ConsoleDependencies,
+    limits: console::Limits,
+    hooks: hooks::Settings,
+    hosts: console::AllowedHosts,
+) -> Router {
+    let hook_dependencies = hooks::HookDependencies {
+        auth: dependencies.auth.clone(),
+        api: dependencies.api.clone(),
+        metrics: dependencies.metrics.clone(),
+    };
+    let hook_routes = hooks::routes(hook_dependencies, hooks, hosts.clone(), clock::now());
+    console::routes(dependencies, limits, hosts).merge(hook_routes)
+}
+
 fn trace_calls(server: Server, is_traced: bool) -> Server {
     if is_traced {
         server.trace_fn(traces::call_span)
@@ -310,8 +356,7 @@ struct Listeners {
 
 /// Wraps both sockets in listeners that limit the number and the timeouts of connections.
 fn limit_connections(
-    grpc: TcpListener,
-    http: TcpListener,
+    (grpc, http, activity): (ListeningSocket, ListeningSocket, Arc<Activity>),
     tls: Option<Arc<Tls>>,
     limits: &Limits,
     metrics: &Arc<Metrics>,
@@ -353,7 +398,8 @@ fn limit_connections(
             grpc_timeouts,
             metrics.clone(),
         )
-        .with_reserve(reserve),
+        .with_reserve(reserve)
+        .with_activity(activity.clone()),
         reserve: reserve_connections,
         http: Listener::new(
             http,
@@ -362,7 +408,8 @@ fn limit_connections(
             http_max,
             http_timeouts,
             metrics.clone(),
-        ),
+        )
+        .with_activity(activity),
         reserve_layer: ReserveLayer {
             connections_max: grpc_max,
             metrics: metrics.clone(),

@@ -12,6 +12,8 @@ mod contexts_file;
 mod eval;
 mod grid;
 mod health;
+mod hook;
+mod local_service;
 mod man;
 mod operator_action;
 mod output;
@@ -32,13 +34,14 @@ mod time_format;
 mod tls_errors;
 mod token;
 mod trace;
+mod user_dirs;
 mod verdict;
 mod verdicts;
 mod watch;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -100,6 +103,9 @@ enum Command {
     Token(token::Command),
     /// Check that a running service accepts calls.
     Health(health::Args),
+    /// Answer a hook of an agent: its payload on standard input, the reply on standard
+    /// output. `unstuck init` installs it.
+    Hook(hook::Args),
     /// Print a shell completion script.
     Completions(completions::Args),
     /// Print the man page.
@@ -122,6 +128,28 @@ impl ConfigArgs {
     fn load_config(&self) -> Result<crate::config::Config, CliError> {
         crate::config::Config::new(&self.load_layers()?).map_err(CliError::usage)
     }
+}
+
+/// Which configuration file to read, for commands that run in the repositories of others.
+#[derive(Clone, Debug, clap::Args)]
+struct UserConfigArgs {
+    /// The configuration file, instead of the user's own,
+    /// `$XDG_CONFIG_HOME/unstuck/unstuck.toml`.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl UserConfigArgs {
+    /// The file, else the user's own if there is one. Never one of the working directory.
+    fn file(&self) -> Option<PathBuf> {
+        user_file(self.config.as_deref())
+    }
+}
+
+/// This file, else the user's own if there is one.
+fn user_file(named: Option<&Path>) -> Option<PathBuf> {
+    let own = || user_dirs::config_file().filter(|file| file.exists());
+    named.map(Path::to_owned).or_else(own)
 }
 
 /// Permission to listen on a public address without protection.
@@ -203,8 +231,28 @@ fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, C
         .block_on(future)
 }
 
+/// Parses the arguments of the process and runs the command.
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(error) if error.use_stderr() && is_hook() => {
+            // Several agents take exit code 2 of a hook for a refusal.
+            let _ = error.print();
+            hook::print_go_on();
+            ExitCode::SUCCESS
+        }
+        Err(error) => error.exit(),
+    }
+}
+
+fn is_hook() -> bool {
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|name| name == "hook")
+}
+
 /// Runs a command and returns its exit code.
-pub fn run(cli: Cli) -> ExitCode {
+fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
@@ -227,6 +275,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Context(command)) => context::run(&command),
         Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Hook(args)) => Ok(hook::run(args)),
     };
     result.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {

@@ -2,17 +2,11 @@
 //! lock and no I/O, and cannot fail: the same observations give the same
 //! findings.
 //!
-//! To add a detector, write a file here with a type that implements `Detector`, a
-//! line in the registry below, a section in `src/config/default.toml`, its messages
-//! in `src/config/messages.toml`, a trace in `tests/it/traces/`, and a page in
-//! `docs/detectors/` with a row in `README.md` and `docs/detectors/README.md`. The
-//! layering test fails until all of them exist. If strict or lenient must differ,
-//! `src/config/profiles/*.toml`; the part in `benches/parts/mod.rs` and
-//! `benches/counts.toml`.
+//! ARCHITECTURE.md lists the steps to add a detector, with the test that asks for each.
 //!
 //! A detector's doc says when it fires, when it resets, what it costs per event
 //! and where its defaults come from. All of them reset on a message of the user
-//! (except `test_fail_loop`) and on a new run.
+//! (except `test_fail_loop` and `budget`) and on a new run.
 //!
 //! Uses: domain.
 

@@ -317,7 +317,7 @@ impl FactExtractor {
         let outcome = classify::effective_outcome(runs, call, &texts);
         let answer = answer::classify(outcome == Some(Outcome::Error), result_text);
 
-        // Silence in another directory is news, the same failure there is not.
+        // An empty answer from another directory counts as different, the same failure does not.
         let is_silent = matches!(answer, AnswerKind::Empty | AnswerKind::Brief);
         let command = identity.command.filter(|_| is_silent);
         let directory = command.map_or(0, |command| command.directory);
@@ -404,7 +404,7 @@ impl FactExtractor {
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,
             raw_outcome: returned.signatures.raw,
-            // Without what is no news: an ignored result, a receipt.
+            // None for an ignored result and for a receipt.
             response: (!identity.rule.ignore_result && !returned.is_receipt)
                 .then(|| self.response_signature(call, texts, answer, failed, &returned.result))
                 .flatten(),

@@ -2,13 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// glibc's allocator does not return memory after a mass eviction, and is slower with
 /// several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    unstuck::cli::run(unstuck::cli::Cli::parse())
+    unstuck::cli::main()
 }

@@ -2,15 +2,17 @@
 //! fair scheduling, quotas, response queues, timers and blocking work.
 //!
 //! A call passes through these files in this order: [`listener`] accepts the
-//! connection ([`tls`] below it, [`reserve`] above its limit), [`admission`] checks the token and takes the
-//! permits of [`quota`] that the table in [`rpc`] asks for ([`rate_limit`] and
-//! [`auth_delay`] slow down callers that send too much), [`frame_reader`] reads the
-//! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`]
-//! queues the responses of a
-//! stream until the client has read them. [`status`] has the server's own errors.
+//! connection ([`tls`] below it, [`reserve`] above its limit), [`admission`] checks the
+//! token and takes the permits of [`quota`] that the table in [`rpc`] asks for
+//! ([`rate_limit`] and [`auth_delay`] slow down callers that send too much),
+//! [`frame_reader`] reads the messages, [`scheduler`] decides when the call's work runs,
+//! [`response_queue`] queues the responses of a stream until the client has read them, and
+//! [`retain_body`] keeps the permit until they are sent. [`status`] has the server's own
+//! errors.
 //!
 //! Uses: domain, auth, telemetry.
 
+pub mod activity;
 pub mod admission;
 pub mod auth_delay;
 pub mod blocking;
@@ -39,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Server};
 
 pub use fd_limit::ConnectionLimits;
-pub use socket::{BindError, BoundSocket};
+pub use socket::{BindError, BoundSocket, ListenAddress, ListeningSocket};
 pub use tls::{Tls, TlsError, TlsSettings};
 
 use crate::{

@@ -6,7 +6,7 @@
 //! table of their own, so that a start reads only those, and outlive their records.
 //!
 //! Durability is a watermark: verdicts are written in the order of their ids, so
-//! `Store::wait_until_settled` waits until the writer has reached the id, or until
+//! `Store::wait_until_settled_or_timeout` waits until the writer has reached the id, or until
 //! `store.sync_secs_max` has passed.
 //!
 //! A disk that is full or read-only does not stop the service: terminations are in force

@@ -28,7 +28,7 @@ impl Api {
         // Find the verdict. One that was sent in a response must be found.
         let id = rating.verdict;
         if id <= self.store.last_verdict_id() {
-            self.store.wait_until_settled(id).await;
+            self.store.wait_until_settled_or_timeout(id).await;
         }
         let (store, tenant) = (self.store.clone(), caller.tenant.clone());
         let rated = blocking::read_log(move || store.find_verdict(&tenant, id))

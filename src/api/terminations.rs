@@ -303,7 +303,7 @@ impl TerminationReceiver {
                 // The write of a termination from the engine may still be pending. The
                 // push waits until it has succeeded or failed, so that `durable` is
                 // false only if a crash can undo the termination.
-                self.store.wait_until_settled(verdict.id).await;
+                self.store.wait_until_settled_or_timeout(verdict.id).await;
                 return verdict;
             }
             match self.receiver.recv().await {

@@ -16,7 +16,7 @@ impl Api {
         let id = VerdictId::parse(verdict_id).ok_or_else(status::verdict_not_found)?;
         // One that was sent in a response must be found.
         if id <= self.store.last_verdict_id() {
-            self.store.wait_until_settled(id).await;
+            self.store.wait_until_settled_or_timeout(id).await;
         }
         let (store, tenant) = (self.store.clone(), caller.tenant.clone());
         let (found, feedback) = blocking::read_log(move || {

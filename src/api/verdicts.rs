@@ -91,7 +91,7 @@ impl Api {
             .map_err(|invalid| self.count_rejected(invalid))?;
         // Every verdict that was sent in a response must be in the page.
         self.store
-            .wait_until_settled(self.store.last_verdict_id())
+            .wait_until_settled_or_timeout(self.store.last_verdict_id())
             .await;
         let (store, tenant) = (self.store.clone(), caller.tenant.clone());
         let (page, feedback) = blocking::read_log(move || {

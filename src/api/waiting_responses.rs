@@ -77,7 +77,7 @@ impl<'a, T: StreamResponse> WaitingResponses<'a, T> {
         let Some((id, _)) = self.waiting.front() else {
             return std::future::pending().await;
         };
-        self.api.store.wait_until_settled(*id).await;
+        self.api.store.wait_until_settled_or_timeout(*id).await;
         if let Some((_, mut response)) = self.waiting.pop_front() {
             self.bytes -= response.encoded_len();
             response

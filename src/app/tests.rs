@@ -2,7 +2,7 @@ use std::future::{pending, ready};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 use tonic::transport::{Channel, server::TcpIncoming};
 

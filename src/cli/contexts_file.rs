@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -11,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::CliError;
+use super::{CliError, user_dirs};
 
 /// How to reach a service. The token itself is never in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,14 +80,8 @@ impl ContextsFile {
     }
 }
 
-/// The path, by the XDG specification: a relative variable is ignored.
 fn path() -> Option<PathBuf> {
-    let absolute = |name| {
-        let path = PathBuf::from(env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(config.join("unstuck/contexts.toml"))
+    Some(user_dirs::config_dir()?.join("contexts.toml"))
 }
 
 /// Replaces the file as a whole, so that no reader sees a part of it. It names the files of

@@ -2,9 +2,10 @@
 //! configuration on SIGHUP.
 
 use std::{
-    io,
+    fs, future,
+    io::{self, Write},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -18,12 +19,16 @@ use tokio::{
 };
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{CliError, ConfigArgs, InsecureArg, to_local_address};
+use super::{
+    CliError, ConfigArgs, InsecureArg, local_service::LocalDirs, to_local_address, user_file,
+};
 use crate::{
-    app::{self, App, Reloader, StartError},
-    config::{Config, MemoryBudget},
+    app::{self, App, ListenAddresses, Reloader, StartError},
+    auth,
+    config::{self, Config, ConfigError, Layers, MemoryBudget},
     domain::clock,
-    engine, server,
+    engine,
+    server::{self, ListenAddress},
     telemetry::{LogFormat, Metrics, Traces, logs},
 };
 
@@ -36,7 +41,18 @@ pub(super) struct Args {
     log_format: LogFormat,
     #[command(flatten)]
     insecure: InsecureArg,
+    /// Serve only this user, on two Unix sockets: no port, no tokens. State is in
+    /// `$XDG_STATE_HOME/unstuck`; only the user's own configuration is read. It leaves
+    /// when nobody has used it for a while. Hooks start it by themselves.
+    #[arg(long, conflicts_with = "insecure")]
+    local: bool,
+    /// Leave the terminal's session, as a service that a hook starts does.
+    #[arg(long, requires = "local", hide = true)]
+    detached: bool,
 }
+
+/// After this time without a connection a local service leaves.
+const IDLE_EXIT: Duration = Duration::from_secs(30 * 60);
 
 /// A worker thread polls for network and store events after this many tasks. Under
 /// load there is always another task, each may take the scheduler's full slice,
@@ -45,6 +61,9 @@ pub(super) struct Args {
 const EVENT_INTERVAL_TASKS: u32 = 4;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.local {
+        return run_local(args);
+    }
     // Read the configuration and refuse an unprotected public address.
     let layers = args.config.load_layers()?;
     let config = Config::new(&layers).map_err(CliError::usage)?;
@@ -52,60 +71,178 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if let Some(key) = exposed.filter(|_| !args.insecure.insecure) {
         return Err(CliError::usage(StartError::Exposed(key)));
     }
-    // Start the runtime, then logs and traces.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(clock::cores())
-        .event_interval(EVENT_INTERVAL_TASKS)
-        .global_queue_interval(EVENT_INTERVAL_TASKS)
-        .enable_all()
-        .build()
-        .map_err(CliError::failed)?;
-    let traces = {
-        let _runtime = runtime.enter();
-        Traces::new(&config.telemetry).map_err(CliError::usage)?
+    let addresses = ListenAddresses {
+        grpc: ListenAddress::Tcp(config.server.grpc),
+        http: ListenAddress::Tcp(config.server.http),
     };
-    let logs = logs::init(args.log_format, &traces);
-    logs::install_panic_hook();
-    if let Some(key) = exposed {
-        tracing::warn!(
-            key,
-            "no authentication or encryption: anyone who can connect has full access"
-        );
+    let file = args.config.config.clone();
+    Service {
+        config,
+        layers,
+        load_layers: Box::new(move || config::load_layers(file.as_deref())),
+        addresses,
+        exposed,
+        idle_exit: None,
+        worker_threads: clock::cores(),
     }
-    let memory_budget = layers.memory().cloned();
-    let limits = (config.engine.clone(), config.limits.clone());
-    // Serve until shutdown.
-    let scheme = if config.tls.is_on() { "https" } else { "http" };
-    let result = runtime.block_on(async {
+    .serve(args)
+}
+
+/// Threads of a local service: it serves one person's agents.
+const LOCAL_THREADS: usize = 2;
+
+/// Serves this user alone, until nobody has connected for a while.
+fn run_local(args: &Args) -> Result<ExitCode, CliError> {
+    // What is written is for this user only.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    if args.detached {
+        // It fails for the leader of a group, which needs none of it.
+        let _ = rustix::process::setsid();
+    }
+    // One service a user: the lock is held until the process ends.
+    let no_home = "there is no place for the state: set XDG_STATE_HOME or HOME";
+    let dirs = LocalDirs::find().ok_or_else(|| CliError::usage(no_home))?;
+    let unusable = |error: io::Error| {
+        CliError::failed(format!("cannot use {}: {error}", dirs.state.display()))
+    };
+    dirs.create().map_err(unusable)?;
+    let Some(lock) = dirs.lock().map_err(unusable)? else {
+        return Err(CliError::failed("the local service runs already"));
+    };
+    // Read the user's own configuration; where the service is reached is not part of it.
+    let file = user_file(args.config.config.as_deref());
+    let layers = config::load_layers_of(file.as_deref()).map_err(CliError::usage)?;
+    let mut config = Config::new(&layers).map_err(CliError::usage)?;
+    config.store.dir = dirs.store();
+    config.store.key_file = dirs.key_file();
+    config.auth = auth::Settings::default();
+    config.tls = server::TlsSettings::default();
+    let addresses = ListenAddresses {
+        grpc: ListenAddress::Unix(dirs.grpc_socket()),
+        http: ListenAddress::Unix(dirs.http_socket()),
+    };
+    let ran = Service {
+        config,
+        layers,
+        load_layers: Box::new(move || config::load_layers_of(file.as_deref())),
+        addresses,
+        exposed: None,
+        idle_exit: Some(IDLE_EXIT),
+        worker_threads: LOCAL_THREADS,
+    }
+    .serve(args);
+    // Commands look whether the sockets are there.
+    for socket in [dirs.grpc_socket(), dirs.http_socket()] {
+        let _ = fs::remove_file(socket);
+    }
+    drop(lock);
+    ran
+}
+
+/// What is served, and where.
+struct Service {
+    layers: Layers,
+    config: Config,
+    /// Reads the configuration again.
+    load_layers: Box<dyn Fn() -> Result<Layers, ConfigError> + Send>,
+    addresses: ListenAddresses,
+    /// The key of an address that is not protected.
+    exposed: Option<&'static str>,
+    /// It leaves after this time without a connection.
+    idle_exit: Option<Duration>,
+    worker_threads: usize,
+}
+
+impl Service {
+    fn serve(self, args: &Args) -> Result<ExitCode, CliError> {
+        // Start the runtime, then logs and traces.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.worker_threads)
+            .event_interval(EVENT_INTERVAL_TASKS)
+            .global_queue_interval(EVENT_INTERVAL_TASKS)
+            .enable_all()
+            .build()
+            .map_err(CliError::failed)?;
+        let traces = {
+            let _runtime = runtime.enter();
+            Traces::new(&self.config.telemetry).map_err(CliError::usage)?
+        };
+        let logs = logs::init(args.log_format, &traces);
+        logs::install_panic_hook();
+        if let Some(key) = self.exposed {
+            tracing::warn!(
+                key,
+                "no authentication or encryption: anyone who can connect has full access"
+            );
+        }
+        // Serve until shutdown.
+        let result = runtime.block_on(self.run(args, logs.dropped_lines()));
+        traces.shutdown();
+        // Blocked threads, for example on a hanging disk, are not waited for.
+        runtime.shutdown_background();
+        logs.shutdown();
+        result.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn run(self, args: &Args, dropped_lines: ErrorCounter) -> Result<(), CliError> {
+        let memory_budget = self.layers.memory().cloned();
+        let limits = (self.config.engine.clone(), self.config.limits.clone());
+        let scheme = if self.config.tls.is_on() {
+            "https"
+        } else {
+            "http"
+        };
         // Registered before the store is read, which may take a while: an
         // unhandled SIGHUP ends the process.
         let hangups = signal(SignalKind::hangup()).map_err(CliError::failed)?;
-        let app = App::bind(config).await.map_err(start_error)?;
+        let sockets = self.addresses.clone();
+        let app = App::bind_at(self.addresses, self.config).await;
+        let app = app.map_err(start_error)?;
         if let Some(memory) = &memory_budget {
             log_memory_limits(memory, &limits.0, &limits.1);
         }
-        let grpc = app.grpc_address().map_err(CliError::failed)?;
-        let http = app.http_address().map_err(CliError::failed)?;
         let shutdown = shutdown_signal().map_err(CliError::failed)?;
-        let file = args.config.config.clone();
-        let insecure = args.insecure.insecure;
+        // Nobody else can connect to a local service.
+        let insecure = args.insecure.insecure || self.idle_exit.is_some();
         tokio::spawn(reload_on_sighup(
             hangups,
-            app.reloader(layers, insecure),
-            file,
+            app.reloader(self.layers, insecure),
+            self.load_layers,
         ));
-        tokio::spawn(export_dropped_log_lines(
-            logs.dropped_lines(),
-            app.metrics(),
-        ));
-        print_addresses(scheme, grpc, http, app.store_dir());
-        app.run(shutdown).await.map_err(CliError::failed)
-    });
-    traces.shutdown();
-    // Blocked threads, for example on a hanging disk, are not waited for.
-    runtime.shutdown_background();
-    logs.shutdown();
-    result.map(|()| ExitCode::SUCCESS)
+        tokio::spawn(export_dropped_log_lines(dropped_lines, app.metrics()));
+        // Print where it is, and serve.
+        match &sockets.http {
+            ListenAddress::Tcp(_) => {
+                let grpc = app.grpc_address().map_err(CliError::failed)?;
+                let http = app.http_address().map_err(CliError::failed)?;
+                print_addresses(scheme, grpc, http, app.store_dir());
+            }
+            ListenAddress::Unix(_) => print_sockets(&sockets),
+        }
+        let activity = app.activity();
+        let left_alone = async {
+            match self.idle_exit {
+                Some(idle) => activity.wait_until_idle(idle).await,
+                None => future::pending().await,
+            }
+            tracing::info!("nobody has connected for a while");
+        };
+        let stopped = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = left_alone => {}
+            }
+            tracing::info!("draining");
+        };
+        app.run(stopped).await.map_err(CliError::failed)
+    }
+}
+
+/// A pipe that nobody reads is no reason to stop.
+fn print_sockets(addresses: &ListenAddresses) {
+    let mut out = io::stdout();
+    let _ = writeln!(out, "unstuck: gRPC on {}", addresses.grpc);
+    let _ = writeln!(out, "unstuck: HTTP on {}", addresses.http);
 }
 
 /// Exit code 1 if a restart may help, because the disk failed, else 2.
@@ -149,13 +286,17 @@ fn print_addresses(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Opti
 }
 
 /// Reloads the configuration on each SIGHUP.
-async fn reload_on_sighup(mut hangups: Signal, reloader: Reloader, file: Option<PathBuf>) {
-    let reloader = Arc::new(Mutex::new(reloader));
+async fn reload_on_sighup(
+    mut hangups: Signal,
+    reloader: Reloader,
+    load_layers: Box<dyn Fn() -> Result<Layers, ConfigError> + Send>,
+) {
+    let reloader = Arc::new(Mutex::new((reloader, load_layers)));
     while hangups.recv().await.is_some() {
-        let (reloader, file) = (reloader.clone(), file.clone());
+        let reloader = reloader.clone();
         let reloaded = tokio::task::spawn_blocking(move || {
-            let mut reloader = reloader.lock();
-            reloader.reload(crate::config::load_layers(file.as_deref()));
+            let (reloader, load_layers) = &mut *reloader.lock();
+            reloader.reload(load_layers());
         });
         // A panic fails only this reload; the panic hook logs it.
         if reloaded.await.is_err_and(|error| error.is_cancelled()) {
@@ -183,6 +324,5 @@ fn shutdown_signal() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        tracing::info!("draining");
     })
 }

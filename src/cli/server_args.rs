@@ -11,6 +11,7 @@ use tonic::{
 use super::{
     CliError, ConfigArgs,
     contexts_file::{Context, ContextsFile},
+    local_service::{LocalDirs, is_private_dir},
     to_local_address,
 };
 use crate::{
@@ -20,6 +21,9 @@ use crate::{
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 const SERVER_VARIABLE: &str = "UNSTUCK_SERVER";
+/// The layer of the configuration above its file.
+const GRPC_VARIABLE: &str = "UNSTUCK__SERVER__GRPC";
+const UNIX_PREFIX: &str = "unix:";
 const CONTEXT_VARIABLE: &str = "UNSTUCK_CONTEXT";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -35,8 +39,9 @@ pub(super) struct ServerArgs {
 /// configuration.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AddressArgs {
-    /// The address of the service's gRPC port [env: UNSTUCK_SERVER] [default: that of the
-    /// current context, else of unstuck.toml, else 127.0.0.1:50551].
+    /// The address of the service's gRPC port, or `unix:PATH` [env: UNSTUCK_SERVER]
+    /// [default: that of the current context, else of unstuck.toml, else the local service
+    /// that hooks start, else 127.0.0.1:50551].
     #[arg(long, value_name = "ADDRESS", conflicts_with = "context")]
     server: Option<String>,
     /// The context to use instead of the current one [env: UNSTUCK_CONTEXT]; `unstuck
@@ -187,6 +192,10 @@ fn variable(name: &str) -> Option<String> {
 /// The address at which a service with this configuration is reached from its machine.
 fn configured_server(config: &ConfigArgs) -> Result<String, CliError> {
     let layers = config.load_layers()?;
+    let is_configured = layers.file().is_some() || variable(GRPC_VARIABLE).is_some();
+    if let Some(socket) = local_socket().filter(|_| !is_configured) {
+        return Ok(format!("{UNIX_PREFIX}{}", socket.display()));
+    }
     let server::Settings { grpc, .. } = layers.section("server").map_err(CliError::usage)?;
     if grpc.port() == 0 {
         let why = "server.grpc has port 0, so the port is not known: pass --server";
@@ -198,6 +207,15 @@ fn configured_server(config: &ConfigArgs) -> Result<String, CliError> {
         true => format!("https://{address}"),
         false => address,
     })
+}
+
+/// The socket of the local service, while it runs. Whoever owns its directory would get the
+/// caller's commands.
+fn local_socket() -> Option<PathBuf> {
+    let dirs = LocalDirs::find()?.of_running_service();
+    let socket = dirs.grpc_socket();
+    let is_usable = is_private_dir(&dirs.sockets).unwrap_or(false) && socket.exists();
+    is_usable.then_some(socket)
 }
 
 impl From<&Context> for TlsArgs {
@@ -261,6 +279,7 @@ fn read(file: &PathBuf) -> Result<Vec<u8>, CliError> {
 pub(super) fn build_endpoint(server: &str, tls: &TlsArgs) -> Result<Endpoint, CliError> {
     let address = match server.split_once("://") {
         Some(_) => server.to_owned(),
+        None if server.starts_with(UNIX_PREFIX) => server.to_owned(),
         None if tls.is_set() => format!("https://{server}"),
         None => format!("http://{server}"),
     };

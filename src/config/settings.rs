@@ -6,15 +6,15 @@ use super::{
     BuiltInFiles, ConfigError, Layers, MemoryBudget, TableKeys,
     profile_builder::build_profiles,
     sections::{
-        load_limits, load_server_settings, load_store_settings, load_telemetry_settings,
-        load_tls_settings, load_tool_rules,
+        load_hook_settings, load_limits, load_server_settings, load_store_settings,
+        load_telemetry_settings, load_tls_settings, load_tool_rules,
     },
 };
 use crate::{
     auth, console,
     engine::{self, Profiles},
     facts::{ToolRule, ToolRules},
-    notify,
+    hooks, notify,
     rules::RuleRow,
     server, store, telemetry,
 };
@@ -47,6 +47,7 @@ pub struct Config {
     pub engine: engine::Limits,
     pub limits: server::Limits,
     pub console: console::Limits,
+    pub hooks: hooks::Settings,
     pub store: store::Settings,
     pub audit: store::AuditSettings,
     pub telemetry: telemetry::traces::Settings,
@@ -59,11 +60,17 @@ pub struct Config {
 pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     let default_file = PathBuf::from(DEFAULT_FILE);
     let found = default_file.exists().then_some(&*default_file);
+    load_layers_of(file.or(found))
+}
+
+/// Loads the layers with this file or none: the working directory, which may be a
+/// repository of somebody else, decides nothing.
+pub fn load_layers_of(file: Option<&Path>) -> Result<Layers, ConfigError> {
     // A variable that is not UTF-8 is none of ours.
     let variables = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     let memory = MemoryBudget::detect();
-    Layers::load_with_memory(DEFAULTS, TABLE_KEYS, memory, file.or(found), variables)
+    Layers::load_with_memory(DEFAULTS, TABLE_KEYS, memory, file, variables)
 }
 
 impl Config {
@@ -75,6 +82,7 @@ impl Config {
             engine: load_limits(layers)?,
             limits: layers.section("limits")?,
             console: layers.section("limits")?,
+            hooks: load_hook_settings(layers)?,
             store: load_store_settings(layers)?,
             audit: layers.section("audit")?,
             telemetry: load_telemetry_settings(layers)?,

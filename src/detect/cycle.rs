@@ -15,7 +15,7 @@ use crate::domain::{
 /// `round_id` each call is a round. A sequence of equal calls is not a cycle.
 /// A sequence of `long_period` rounds or more needs only `long_count` laps, if the
 /// session made no progress between them and no action answered without saying what
-/// it did: so many equal answers in the same order are no coincidence.
+/// it did: this many equal answers in the same order are unlikely by chance.
 ///
 /// Resets when: a call or its outcome breaks the sequence, another agent makes
 /// progress, or, if the lap reads or searches, on a compaction. Events cited by an
@@ -25,7 +25,7 @@ use crate::domain::{
 /// comparison per period.
 ///
 /// Defaults: three laps, because A-B-A-B is how an agent compares two files; two of
-/// four calls, because nobody looks at four things again to compare them.
+/// four calls, because comparing four things twice is unlikely.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Cycle {
     /// A ring of the latest closed rounds, as tags; 0 if unknown. Half of a

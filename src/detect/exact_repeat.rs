@@ -31,6 +31,7 @@ pub struct ExactRepeat {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
+    /// Bounds `count`; the policy reads it as the half-life of the trend.
     pub window: u32,
     /// Equal calls repeat whatever their outcomes.
     pub ignore_outcome: bool,

@@ -25,7 +25,7 @@ use crate::domain::{
 /// Cost: one map look-up per poll; nothing on other calls.
 ///
 /// Defaults: ten, the point at which agent harnesses give up. Four for something dead:
-/// the answer cannot change any more, but a look or two is how the agent learns of it.
+/// the answer cannot change any more, but the agent needs a poll or two to learn of it.
 /// Four hours: a build or a training may take one or two.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Polling {

@@ -32,14 +32,14 @@ pub struct Precedence {
 /// The result of running a detector on an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DetectorOutcome {
-    /// The detector does not consider this kind of observation.
+    /// The detector does not consider this kind of observation. The trend only decays.
     NotApplicable,
     /// The detector needs this field, which was not sent.
     MissingField(&'static str),
-    /// The observation does not complete the pattern.
+    /// The observation does not complete the pattern: a check that lowers the trend.
     NoMatch,
     /// A pattern found before is still active, and the observation neither extends
-    /// nor ends it: a call between two rounds of a loop.
+    /// nor ends it: a call between two rounds of a loop. The trend only decays.
     Unchanged,
     /// The observation completes or extends the pattern. Boxed, because it is large
     /// and rare.

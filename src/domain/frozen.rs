@@ -13,7 +13,7 @@ pub struct FrozenSession {
     pub labels: Arc<Labels>,
     /// The arrival time of its latest input.
     pub last_seen: SystemTime,
-    /// What does not heal by itself: counts, costs, the loops that were reported, recent
+    /// What later events cannot rebuild: counts, costs, the loops that were reported, recent
     /// event ids. It has no text of an agent.
     pub head: Vec<u8>,
     /// What the detectors have seen lately. It quotes agents. `None`: only the head was

@@ -127,7 +127,7 @@ impl Breaker {
     }
 }
 
-/// Closes the breakers of tenants whose storm is over.
+/// Closes the breakers of tenants whose rate of terminations has fallen.
 pub(super) fn update_breakers(
     tenants: &Tenants,
     settings: Option<&BreakerSettings>,

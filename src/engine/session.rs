@@ -60,8 +60,8 @@ pub(super) struct Session {
     accounted_bytes: usize,
     /// Its head has changed since it was last saved.
     is_changed: bool,
-    /// It was known before a restart, but its state could not be restored, and so many
-    /// answers still say so.
+    /// How many more answers report that the session was known before a restart and its
+    /// state could not be restored.
     state_lost_answers: u8,
 }
 

@@ -123,8 +123,8 @@ impl Engine {
         })
     }
 
-    /// Counts an input after a termination. Returns a report if it is due; it asks for
-    /// nothing that the termination did not ask for.
+    /// Counts an input after a termination. Returns a report if it is due; its action
+    /// is that of the termination.
     pub fn count_late_input(&self, input: &LateInput<'_>) -> Option<Arc<Verdict>> {
         disobedience::count_late_input(self, input)
     }

@@ -92,7 +92,7 @@ const LINE_BYTES_MAX: usize = 1_024;
 pub(super) struct CommandHash {
     pub meaning: u64,
     /// The directory that it changes to; 0: none. The same failure in another directory
-    /// is the same, but its silence there is news.
+    /// is the same, but an empty answer from there counts as different.
     pub directory: u64,
 }
 

@@ -17,7 +17,6 @@ use std::{
 use futures_util::stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{self, Sleep},
 };
@@ -25,7 +24,9 @@ use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use super::{
+    activity::{Activity, ActivityGuard},
     reserve::{ConnectionInfo, Reserve, ReservePermit},
+    socket::{AcceptedSocket, ListeningSocket},
     tls::{MaybeTlsStream, Tls},
 };
 use crate::telemetry::{GaugeGuard, ListenerKind, Metrics, Rejection};
@@ -49,9 +50,9 @@ pub struct ConnectionTimeouts {
     pub write: Option<Duration>,
 }
 
-/// A TCP listener with a limit on open connections.
+/// A listener with a limit on open connections.
 pub struct Listener {
-    listener: TcpListener,
+    listener: ListeningSocket,
     permits: Arc<Semaphore>,
     timeouts: ConnectionTimeouts,
     kind: ListenerKind,
@@ -60,13 +61,14 @@ pub struct Listener {
     /// For connections above the limit. `None`: they are closed at once.
     reserve: Option<Reserve>,
     metrics: Arc<Metrics>,
+    activity: Arc<Activity>,
     /// The last connection was rejected. The warning is logged once.
     is_at_capacity: bool,
 }
 
 impl Listener {
     pub fn new(
-        listener: TcpListener,
+        listener: ListeningSocket,
         kind: ListenerKind,
         tls: Option<Arc<Tls>>,
         connections_max: usize,
@@ -81,6 +83,7 @@ impl Listener {
             tls,
             reserve: None,
             metrics,
+            activity: Arc::default(),
             is_at_capacity: false,
         }
     }
@@ -91,6 +94,11 @@ impl Listener {
             reserve: Some(reserve),
             ..self
         }
+    }
+
+    /// Its connections count here.
+    pub fn with_activity(self, activity: Arc<Activity>) -> Self {
+        Self { activity, ..self }
     }
 
     /// The next connection below the limit. One above it goes to the reserve or is
@@ -108,7 +116,7 @@ impl Listener {
         }
     }
 
-    fn reject(&mut self, socket: TcpStream) {
+    fn reject(&mut self, socket: AcceptedSocket) {
         if !self.is_at_capacity {
             self.is_at_capacity = true;
             let listener = self.kind.name();
@@ -136,11 +144,11 @@ impl Listener {
         })
     }
 
-    async fn accept_socket(&mut self) -> TcpStream {
+    async fn accept_socket(&mut self) -> AcceptedSocket {
         let mut backoff = accept_backoff();
         loop {
             match self.listener.accept().await {
-                Ok((socket, _)) => return socket,
+                Ok(socket) => return socket,
                 // The client closed it before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
@@ -155,17 +163,22 @@ impl Listener {
 
     fn wrap_socket(
         &self,
-        socket: TcpStream,
+        socket: AcceptedSocket,
         kind: ListenerKind,
         permit: ConnectionPermit,
     ) -> Connection<MaybeTlsStream> {
-        // Responses are small and must not wait for more data.
-        if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "cannot set TCP_NODELAY");
-        }
-        let io = match &self.tls {
-            Some(tls) => tls.accept(kind, socket, self.metrics.clone()),
-            None => MaybeTlsStream::Plain(socket),
+        let io = match socket {
+            AcceptedSocket::Tcp(socket) => {
+                // Responses are small and must not wait for more data.
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "cannot set TCP_NODELAY");
+                }
+                match &self.tls {
+                    Some(tls) => tls.accept(kind, socket, self.metrics.clone()),
+                    None => MaybeTlsStream::Plain(socket),
+                }
+            }
+            AcceptedSocket::Unix(socket) => MaybeTlsStream::Unix(socket),
         };
         Connection {
             io,
@@ -181,6 +194,7 @@ impl Listener {
                 metrics: self.metrics.clone(),
             }),
             _open: self.metrics.track_connection(kind),
+            _activity: self.activity.track(),
             permit,
         }
     }
@@ -200,6 +214,7 @@ pub struct Connection<S> {
     handshake: Option<HandshakeDeadline>,
     write_deadline: Option<WriteDeadline>,
     _open: GaugeGuard,
+    _activity: ActivityGuard,
     permit: ConnectionPermit,
 }
 

@@ -1,12 +1,15 @@
 //! The queue of responses that a stream's client has not read.
 //!
 //! The queue is bounded by count and bytes. A task that finds it full stops reading
-//! requests (backpressure). A client that reads nothing for `slow_reader_timeout` while the
-//! queue is full is disconnected; every response that it reads restarts the time.
-//! Terminations go into a second queue that is sent first and has no bound. A stream
-//! always ends with a status.
+//! requests (backpressure). If a client reads nothing for `slow_reader_timeout` while the
+//! queue is full, its stream ends with SLOW_READER after its terminations; every response
+//! that it reads, pushed terminations apart, restarts the time. "Read" means that hyper
+//! took it to send it. The status is sent when the client reads again, and the stream keeps
+//! its permit until then or until the client disconnects. Terminations go into a second queue that is sent first and
+//! has no bound. A stream always ends with a status.
 //!
-//! HTTP connections have their own rule: `listener::WriteDeadline`.
+//! HTTP connections have their own rule, `listener::WriteDeadline`, and so do watchers of
+//! verdicts, which are not queued here: `feed::TooSlow`.
 
 use std::{
     collections::{BTreeSet, VecDeque},

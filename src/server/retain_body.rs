@@ -1,6 +1,6 @@
 //! Response bodies that keep a permit until they are sent.
 //!
-//! hyper pulls a whole frame once the client has read one byte of it, then drops
+//! hyper pulls a whole frame once the client has opened its window by a byte, then drops
 //! our stream. The permit is therefore attached to the frame's `Bytes` and
 //! released when those are sent or the client disconnects.
 

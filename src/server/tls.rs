@@ -21,7 +21,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
 };
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use tonic::transport::server::{Connected, TcpConnectInfo};
@@ -202,10 +202,11 @@ fn unreadable_error(file: &Path) -> impl Fn(pem::Error) -> TlsError {
     }
 }
 
-/// A socket with or without TLS. The first read or write performs the handshake, in
+/// A socket with or without TLS, which a Unix socket never has. The first read or write performs the handshake, in
 /// the connection's own task, so that no connection waits for another's.
 pub enum MaybeTlsStream {
     Plain(TcpStream),
+    Unix(UnixStream),
     Handshake(Box<Accept<TcpStream>>, Arc<Metrics>),
     Tls(Box<TlsStream<TcpStream>>),
     Failed,
@@ -235,6 +236,7 @@ impl MaybeTlsStream {
         ready!(self.poll_handshake(cx))?;
         match self {
             Self::Plain(stream) => operation(Pin::new(stream), cx),
+            Self::Unix(stream) => operation(Pin::new(stream), cx),
             Self::Tls(stream) => operation(Pin::new(&mut **stream), cx),
             Self::Handshake(..) | Self::Failed => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
@@ -297,6 +299,7 @@ impl AsyncWrite for MaybeTlsStream {
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
             // It will be a `Tls` stream, and hyper asks before the handshake.
             Self::Handshake(..) => true,
@@ -321,7 +324,7 @@ impl Connected for MaybeTlsStream {
             Self::Plain(stream) => Some(stream),
             Self::Handshake(handshake, _) => handshake.get_ref(),
             Self::Tls(stream) => Some(stream.get_ref().0),
-            Self::Failed => None,
+            Self::Unix(_) | Self::Failed => None,
         };
         socket.map_or(
             TcpConnectInfo {

@@ -15,8 +15,8 @@ use tokio::sync::{broadcast, watch};
 use super::reader::{ReadError, ReadPosition};
 use crate::domain::{ChainHead, Effect, Verdict, VerdictId, VerdictRecord};
 
-/// How many verdicts are kept in memory. A watcher that is further behind is
-/// disconnected. A watcher that resumes within this range needs no disk access. A slot
+/// How many verdicts are kept in memory. The stream of a watcher that is further
+/// behind ends. A watcher that resumes within this range needs no disk access. A slot
 /// is small, because the verdict in it is shared.
 pub(super) const RECENT_MAX: usize = 4_096;
 /// How many terminations are kept for streams. A stream that is further behind looks up

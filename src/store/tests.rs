@@ -103,7 +103,7 @@ async fn terminations_survive_a_restart_and_a_reset_lifts_one() {
             &store,
             [terminated(1, "a"), terminated(2, "b"), reset(3, "a")],
         );
-        assert!(store.wait_until_settled(VerdictId(3)).await);
+        assert!(store.wait_until_settled_or_timeout(VerdictId(3)).await);
         assert_eq!(verify(dir.path()).unwrap().records, 3);
     }
     let (store, state) = open(&dir);
@@ -368,11 +368,11 @@ async fn without_its_files_nothing_is_called_durable() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(&dir);
     put(&store, [terminated(1, "a")]);
-    assert!(store.wait_until_settled(VerdictId(1)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(1)).await);
     let away = dir.path().join("away");
     fs::rename(database_path(&dir), &away).unwrap();
     put(&store, [terminated(2, "b"), reset(3, "a")]);
-    assert!(!store.wait_until_settled(VerdictId(2)).await);
+    assert!(!store.wait_until_settled_or_timeout(VerdictId(2)).await);
     assert!(!store.settle_or_withdraw(VerdictId(3)).await);
     assert!(matches!(store.health(), StoreHealth::WriteFailing(_)));
     // The reset was refused, so watchers do not see it; the termination is in force.
@@ -381,7 +381,7 @@ async fn without_its_files_nothing_is_called_durable() {
     // The disk is back.
     fs::rename(away, database_path(&dir)).unwrap();
     put(&store, [terminated(4, "c")]);
-    assert!(store.wait_until_settled(VerdictId(4)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(4)).await);
     assert!(store.is_durable(VerdictId(2)) && !store.is_durable(VerdictId(3)));
     assert_eq!(store.health(), StoreHealth::Healthy);
     drop(store);
@@ -408,7 +408,7 @@ async fn a_disk_that_hangs_delays_no_answer_for_long_and_refused_actions_are_und
     let (store, pass) = gated(&dir, 1);
     put(&store, [reset(2, "a"), terminated(3, "b")]);
     assert!(!store.settle_or_withdraw(VerdictId(2)).await);
-    assert!(!store.wait_until_settled(VerdictId(3)).await);
+    assert!(!store.wait_until_settled_or_timeout(VerdictId(3)).await);
     assert!(matches!(store.health(), StoreHealth::Stalled(_)));
     assert!(store.stats().oldest_unsynced >= Duration::from_secs(1));
     drop(pass);
@@ -489,14 +489,14 @@ async fn terminations_beyond_the_queue_are_written_when_the_disk_is_back() {
     };
     let (store, _) = Store::open(options(&small)).unwrap();
     put(&store, [terminated(1, "s1")]);
-    assert!(store.wait_until_settled(VerdictId(1)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(1)).await);
     let away = dir.path().join("away");
     fs::rename(database_path(&dir), &away).unwrap();
     put(&store, (2..=500).map(|n| terminated(n, &format!("s{n}"))));
-    assert!(!store.wait_until_settled(VerdictId(500)).await);
+    assert!(!store.wait_until_settled_or_timeout(VerdictId(500)).await);
     fs::rename(away, database_path(&dir)).unwrap();
     put(&store, [terminated(501, "last")]);
-    assert!(store.wait_until_settled(VerdictId(501)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(501)).await);
     drop(store);
     assert_eq!(verify(dir.path()).unwrap().records, 501);
     assert_eq!(open(&dir).1.sessions.len(), 501);

@@ -14,7 +14,7 @@ impl Store {
     /// Waits until the write of a verdict has succeeded or failed, but not longer than
     /// `store.sync_secs_max`, and not at all while the disk hangs. Returns whether it is
     /// durable.
-    pub async fn wait_until_settled(&self, id: VerdictId) -> bool {
+    pub async fn wait_until_settled_or_timeout(&self, id: VerdictId) -> bool {
         self.wait(id).await;
         self.is_durable(id)
     }

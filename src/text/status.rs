@@ -108,7 +108,7 @@ fn is_pending_in_json(text: &str, key: &str, value: &str) -> bool {
     if !is_pending_value(value, true) {
         return false;
     }
-    // An order or a ticket may be pending for days, and nobody waits for it.
+    // An order or a ticket may be pending for days; the agent does not wait for it.
     let is_record =
         text.len() > PENDING_RECORD_BYTES_MAX || text.contains("\": [") || text.contains("\":[");
     !(value.eq_ignore_ascii_case("pending")

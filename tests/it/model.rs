@@ -359,7 +359,7 @@ impl Real {
     /// Whether the verdict is on disk.
     fn settled(&self, verdict: VerdictId) -> bool {
         self.runtime
-            .block_on(self.store.wait_until_settled(verdict))
+            .block_on(self.store.wait_until_settled_or_timeout(verdict))
     }
 
     /// The ids of all stored verdicts.

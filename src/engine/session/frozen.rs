@@ -1,4 +1,4 @@
-//! A session as bytes: a head with what does not heal by itself, and a window with what
+//! A session as bytes: a head with what later events cannot rebuild, and a window with what
 //! the detectors have seen lately.
 //!
 //! Raise `HEAD_VERSION` or `WINDOW_VERSION` with every change of the layout: a field or

@@ -342,9 +342,9 @@ impl Session {
 
     /// Turns a termination of the session into a warning if the breaker is open. A session
     /// that was warned in this way and went on for as many events again is terminated,
-    /// whichever of its loops goes on: otherwise decoys that open the breaker would protect
-    /// it for ever. A budget is the operator's own limit, of whose use the session was
-    /// warned before; it is reported once, so withholding it would lift it.
+    /// whichever of its loops goes on: otherwise other sessions that open the breaker
+    /// would protect it for ever. A budget is the operator's own limit and was announced by
+    /// a warning; it is reported once, so withholding it would lift it.
     fn apply_breaker(
         &mut self,
         decision: &mut Decision,

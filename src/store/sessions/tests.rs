@@ -98,7 +98,7 @@ async fn a_termination_or_a_reset_removes_the_saved_session() {
     [terminated(1, "a"), reset(2, "b")]
         .into_iter()
         .for_each(store.verdict_sink());
-    assert!(store.wait_until_settled(VerdictId(2)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(2)).await);
     assert_eq!(names(&store), ["c"]);
 }
 
@@ -128,13 +128,13 @@ async fn a_removal_waits_while_the_disk_refuses_writes() {
     [terminated(1, "a")]
         .into_iter()
         .for_each(store.verdict_sink());
-    assert!(!store.wait_until_settled(VerdictId(1)).await);
+    assert!(!store.wait_until_settled_or_timeout(VerdictId(1)).await);
     store.save_sessions(vec![frozen("live", 11)]).unwrap_err();
     std::fs::rename(away, database).unwrap();
     [terminated(2, "b")]
         .into_iter()
         .for_each(store.verdict_sink());
-    assert!(store.wait_until_settled(VerdictId(2)).await);
+    assert!(store.wait_until_settled_or_timeout(VerdictId(2)).await);
     store.save_sessions(vec![frozen("new", 1)]).unwrap();
     assert_eq!(names(&store), ["live", "new"]);
 }

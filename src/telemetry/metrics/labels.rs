@@ -68,10 +68,24 @@ labels! {
         ConsoleWatchersMax => "console_watchers_max",
         /// The client spoke plain text to a TLS port.
         TlsPlainText => "tls_plain_text",
-        /// The client does not trust the authority of our certificate, or we not that of its.
+        /// The client does not trust the authority of our certificate, or we do not trust its.
         TlsUnknownCa => "tls_unknown_ca",
         /// The TLS handshake failed in another way, or the client sent no certificate.
         TlsHandshake => "tls_handshake",
+    }
+
+    /// What the reply to an agent's hook does.
+    pub enum HookReplyKind {
+        /// The agent goes on.
+        None => "none",
+        /// The person or the agent is told something.
+        Told => "told",
+        /// A person is asked about the call.
+        Asked => "asked",
+        /// The call is refused.
+        Refused => "refused",
+        /// The run ends.
+        Stopped => "stopped",
     }
 
     /// Why a session or its tombstone is evicted.

@@ -1,4 +1,4 @@
-//! How a repetition that goes on climbs the ladder: soft when it is found, hard and
+//! How a repetition that goes on is raised: soft when it is found, hard and
 //! final after it has gone on for some further amount of text.
 
 use serde::{Deserialize, Serialize};

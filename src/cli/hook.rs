@@ -1,0 +1,203 @@
+//! `unstuck hook AGENT`: passes a hook's payload to the service and prints its reply.
+//!
+//! An agent waits for it before and after each call, so whatever fails, it prints `{}`, with
+//! which every agent goes on, and ends with 0, within a fixed time. `journal` notes why, for
+//! `unstuck doctor`.
+
+mod interrupt;
+pub(super) mod journal;
+mod local_facts;
+mod payload;
+mod settings;
+mod transport;
+
+use std::{
+    io::{self, Read, Write},
+    path::Path,
+    process::ExitCode,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{UserConfigArgs, block_on, local_service::LocalDirs};
+use interrupt::Interruption;
+use journal::Journal;
+use payload::Payload;
+pub(super) use settings::{HookSettings, HookTarget};
+use transport::{HookFailure, HookReply};
+
+/// What every agent goes on with.
+const GO_ON: &[u8] = b"{}\n";
+/// A larger payload is refused by the service.
+const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    /// The agent: claude-code, codex, gemini, qwen, copilot, cline, opencode, pi, or auto.
+    #[arg(value_name = "AGENT", value_parser = parse_agent)]
+    pub agent: String,
+    /// The address of a team's service, instead of the local one: https, or http to this
+    /// machine [env: UNSTUCK_HOOKS_URL] [default: `[hooks] url`].
+    #[arg(long, value_name = "URL", visible_alias = "server")]
+    pub http: Option<String>,
+    /// The name of the variable with the API token for that address.
+    #[arg(long, value_name = "NAME", requires = "http")]
+    pub token_env: Option<String>,
+    /// The event, for agents whose payload does not name it.
+    #[arg(long, value_name = "NAME")]
+    pub event: Option<String>,
+    /// The session, for agents whose payload does not name it.
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Milliseconds until the agent goes on without a reply.
+    #[arg(long, value_name = "MILLIS", default_value_t = 250,
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub timeout_ms: u64,
+    #[command(flatten)]
+    pub config: UserConfigArgs,
+}
+
+fn parse_agent(text: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if text.is_empty() || text.len() > 64 || !text.chars().all(is_valid) {
+        return Err("an agent's name has only letters, digits and `-`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Prints the reply with which the agent goes on.
+pub(super) fn print_go_on() {
+    print_reply(GO_ON);
+}
+
+/// The agent may have closed the pipe: it goes on as well.
+fn print_reply(reply: &[u8]) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(reply).and_then(|()| out.flush());
+}
+
+/// Always ends with 0: several agents take another code for a refusal.
+pub(super) fn run(args: Args) -> ExitCode {
+    let started_at = Instant::now();
+    let timeout = Duration::from_millis(args.timeout_ms);
+    let dirs = LocalDirs::find();
+    let journal = dirs.as_ref().map(|dirs| Journal::new(dirs, &args.agent));
+    // All of it on another thread: standard input, a file system, a name server or the
+    // service may hang, and none of them has a timeout of its own.
+    let (sender, replies) = mpsc::sync_channel(1);
+    let worker = thread::Builder::new().spawn(move || sender.send(answer(&args, dirs.as_ref())));
+    let answered = match worker {
+        Ok(_) => replies.recv_timeout(timeout),
+        Err(_) => Err(mpsc::RecvTimeoutError::Disconnected),
+    };
+    let outcome = match answered {
+        Ok(Ok(Answered {
+            reply,
+            interruption,
+        })) => {
+            print_reply(&reply);
+            interruption.map_or(Ok(()), |interruption| interruption.send())
+        }
+        Ok(Err(failure)) => Err(failure),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(HookFailure::Timeout(timeout)),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(HookFailure::Panicked),
+    };
+    if let Err(failure) = &outcome
+        && failure.is_without_reply()
+    {
+        print_go_on();
+    }
+    if let Some(journal) = journal {
+        journal.record(&outcome, started_at.elapsed());
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the service answered.
+struct Answered {
+    reply: Vec<u8>,
+    /// The agent that no reply ends.
+    interruption: Option<Interruption>,
+}
+
+fn answer(args: &Args, dirs: Option<&LocalDirs>) -> Result<Answered, HookFailure> {
+    // Read everything first: an agent may not go on before its payload is read.
+    let body = read_payload()?;
+    let file = args.config.file();
+    let settings = HookSettings::load(file.as_deref())?;
+    if !settings.enabled {
+        return Ok(Answered {
+            reply: GO_ON.to_vec(),
+            interruption: None,
+        });
+    }
+    let payload = Payload::parse(&body).ok_or(HookFailure::NotAnObject)?;
+    let facts = local_facts::find(&args.agent, &payload);
+    let body = payload.with_member("unstuck", &facts);
+    let path = request_path(args);
+    let reply = send(args, &settings, dirs, file.as_deref(), &path, body)?;
+    let session = args.session.clone().or_else(|| payload.session());
+    let interruption = dirs
+        .filter(|_| reply.interrupt && settings.kill)
+        .map(|dirs| Interruption::new(dirs, &args.agent, &session.unwrap_or_default()));
+    Ok(Answered {
+        reply: reply.body,
+        interruption,
+    })
+}
+
+/// Asks the service. Where there is none, a local one is started for the next event.
+fn send(
+    args: &Args,
+    settings: &HookSettings,
+    dirs: Option<&LocalDirs>,
+    config: Option<&Path>,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<HookReply, HookFailure> {
+    let target = HookTarget::choose(args, settings, dirs)?;
+    let asked = async { Ok(transport::post(&target, path, body).await) };
+    let asked = block_on(asked).map_err(|error| HookFailure::Config(error.to_string()))?;
+    match (asked, dirs) {
+        (Err(HookFailure::NoService), Some(dirs)) if settings.autostart => {
+            match dirs.start(config) {
+                Ok(()) => Err(HookFailure::Started),
+                Err(error) => Err(HookFailure::CannotStart(error.to_string())),
+            }
+        }
+        (asked, _) => asked,
+    }
+}
+
+/// The payload. A longer one is read to its end and not used: an agent that writes it must
+/// not find the pipe closed.
+fn read_payload() -> Result<Vec<u8>, HookFailure> {
+    let mut input = io::stdin().lock();
+    let mut body = Vec::new();
+    let limit = PAYLOAD_BYTES_MAX as u64 + 1;
+    let read = input.by_ref().take(limit).read_to_end(&mut body);
+    read.map_err(|error| HookFailure::Input(error.to_string()))?;
+    if body.len() > PAYLOAD_BYTES_MAX {
+        let _ = io::copy(&mut input, &mut io::sink());
+        return Err(HookFailure::TooLarge);
+    }
+    Ok(body)
+}
+
+fn request_path(args: &Args) -> String {
+    let mut path = format!("/v1/hooks/{}", args.agent);
+    let members = [("event", &args.event), ("session", &args.session)];
+    let given = members
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value.as_deref()?)));
+    for (index, (key, value)) in given.enumerate() {
+        path.push(if index == 0 { '?' } else { '&' });
+        path += key;
+        path.push('=');
+        path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+    }
+    path
+}
