@@ -510,7 +510,7 @@ async fn a_lost_termination_is_written_once_and_not_after_its_reset() {
         // The queue had no room for 2 to 4, which only the engine has.
         (2..=4).for_each(|id| store.queue.mark_lost(VerdictId(id)));
         put(&store, [terminated(1, "a"), reset(5, "c")]);
-        assert!(store.wait_until_settled(VerdictId(5)).await);
+        assert!(store.wait_until_settled_or_timeout(VerdictId(5)).await);
         assert!(!store.is_durable(VerdictId(2)));
         let mut pushed = store.subscribe_terminations();
         let lost = [(4, "d"), (2, "b"), (3, "c"), (1, "a")];
