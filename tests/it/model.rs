@@ -296,7 +296,7 @@ fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
     let opened = Store::open(setup::store_options(&config, at(secs)));
     let (store, recovered) = opened.unwrap();
     let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
-    engine.restore(recovered, at(secs));
+    engine.restore(recovered, at(secs), at(secs));
     (engine, store)
 }
 

@@ -67,7 +67,7 @@ impl Host {
         let auth = Arc::new(Auth::new(&config.auth)?);
         let limits = config.limits.clone();
         let (engine, metrics) = setup::engine(config, RunMode::Live, store.verdict_sink());
-        engine.restore(recovered, now());
+        engine.restore(recovered, now(), now());
         let draining = CancellationToken::new();
         let context = ServerContext::new(auth, metrics, limits.clone(), draining);
         let api = Api::new(Arc::new(engine), store, Arc::new(context));
