@@ -59,7 +59,7 @@ use crate::{
         no_change, query_words, sql,
     },
 };
-use answer::Answer;
+use answer::AnswerReading;
 use args::ParsedArguments;
 use classify::CallAction;
 use outcome::{CallTexts, EchoCuts, OutcomeSignatures, TextHashes};
@@ -136,7 +136,7 @@ struct OutcomeFacts<'a> {
     result: TextHashes,
     error: TextHashes,
     outcome: Option<Outcome>,
-    answer: Answer,
+    answer: AnswerReading,
     signatures: OutcomeSignatures,
     /// A tool in no table has done what its name says.
     acted: bool,
@@ -326,8 +326,7 @@ impl FactExtractor {
         let outcome = classify::effective_outcome(runs, call, &texts);
         let mut answer = answer::classify(outcome == Some(Outcome::Error), result_text);
         // A search that finds nothing has its answer.
-        answer.found_nothing &=
-            matches!(action.class, ToolClass::Execute | ToolClass::Other) && !traits.is_read_only;
+        answer.found_nothing &= action.class == ToolClass::Execute;
 
         // An empty answer from another directory counts as different, the same failure does not.
         let is_silent = matches!(answer.kind, AnswerKind::Empty | AnswerKind::Brief);

@@ -100,6 +100,7 @@ impl Detector for ErrorStreak {
                 None => DetectorOutcome::NoMatch,
             };
         }
+        // Failed edits of a path are left to another detector.
         if facts.is_change() && facts.target.is_some() {
             return DetectorOutcome::NotApplicable;
         }
@@ -108,6 +109,7 @@ impl Detector for ErrorStreak {
             self.streak.clear();
             return DetectorOutcome::MissingField("tool_call.error");
         };
+        // A failure counts among the tool's calls, and in the streak of one error.
         let recent = self.push_recent_call(now, facts, Some(error), settings);
         if self.error.replace(error) == Some(error) {
             if !self.streak.push(now.at, facts.call) {

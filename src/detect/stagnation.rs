@@ -16,14 +16,15 @@ use unmoved_results::UnmovedResults;
 /// that answer is no (nothing found, an empty list), or a text that answers for
 /// different objects would not share, such as a captcha page; or `count` calls that
 /// act leave `state_hash` unchanged; or one call returns the same short answer after each of
-/// `rounds` changes of one thing, and the answer does not say that all is well. A short answer that different objects may share
+/// `rounds` changes of one thing, with no other run between, and the answer does not say
+/// that all is well. A short answer that different objects may share
 /// ("valid", "active") is work, and so is reading different files. Reports a missing
 /// field if the result says nothing: ok, done, or the response of a write.
 ///
 /// Resets when: a call fails or returns something else, the session makes
 /// progress, or the state changes.
 ///
-/// Cost: two comparisons per call, and up to three while something is being changed.
+/// Cost: three comparisons per call.
 ///
 /// Defaults: five changes of one thing without an effect; six in a row. A series of searches that all hit a captcha page is
 /// longer; three tries without a hit are ordinary.
@@ -33,8 +34,7 @@ pub struct Stagnation {
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
     world: LazyBox<WorldState>,
-    /// Allocated by the first change.
-    unmoved: LazyBox<UnmovedResults>,
+    unmoved: UnmovedResults,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -82,7 +82,9 @@ impl Detector for Stagnation {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
-        let unmoved = self.observe_unmoved(now.at, facts, settings);
+        let unmoved = (settings.rounds > 0)
+            .then(|| self.unmoved.observe(now.at, facts, settings.rounds))
+            .flatten();
         let by_state = self.observe_state(now.at, facts, settings);
         let by_result = self.observe_result(now.at, facts, settings);
         let world = self.world.get();
@@ -101,9 +103,7 @@ impl Detector for Stagnation {
         if let Some(world) = self.world.get_mut() {
             world.same_state.consume(cited);
         }
-        if let Some(unmoved) = self.unmoved.get_mut() {
-            unmoved.consume(cited);
-        }
+        self.unmoved.consume(cited);
     }
 
     fn reset(&mut self) {
@@ -113,7 +113,7 @@ impl Detector for Stagnation {
     fn heap_bytes(&self) -> usize {
         self.same_result.heap_bytes()
             + self.world.heap_bytes(|world| world.same_state.heap_bytes())
-            + self.unmoved.heap_bytes(UnmovedResults::heap_bytes)
+            + self.unmoved.heap_bytes()
     }
 }
 
@@ -153,21 +153,6 @@ impl Stagnation {
             }),
             None => DetectorOutcome::NoMatch,
         }
-    }
-
-    /// Counts runs of one call that return the same after each change of one thing.
-    fn observe_unmoved(
-        &mut self,
-        at: EventPosition,
-        facts: &CallFacts,
-        settings: &Settings,
-    ) -> Option<Finding> {
-        let is_idle = self.unmoved.get().is_none() && !unmoved_results::changes(facts);
-        if settings.rounds == 0 || is_idle {
-            return None;
-        }
-        let unmoved = self.unmoved.get_or_insert_default();
-        unmoved.observe(at, facts, settings.rounds)
     }
 
     /// Counts acting calls in a row that leave the state unchanged.

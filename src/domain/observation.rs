@@ -211,7 +211,7 @@ pub struct CallFacts {
     pub answer: AnswerKind,
     /// A short answer that does not say that all is well: a score, a difference.
     pub leaves_open: bool,
-    /// A run or an action, no search, whose answer is no hits or an empty list.
+    /// A run, no search, whose answer is no hits or an empty list.
     pub found_nothing: bool,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.

@@ -48,7 +48,7 @@ const WELL_PARTS: &[&str] = &[
     "pass", "succe", "ok", "complet", "done", "finish", "built", "build", "compil", "clean", "valid",
     "same", "equal", "identical", "match",
     "up to date", "up-to-date", "nothing", "ready", "saved", "formatted", "generated", "wrote",
-    "written", "bundle", "started", "listening", "installed", "deployed", "✓", "✔", "✅",
+    "written", "writing", "convert", "bundle", "started", "listening", "installed", "deployed", "✓", "✔", "✅",
 ];
 
 static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
@@ -60,7 +60,7 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct AnswerReading {
     pub kind: AnswerKind,
     /// A short answer that does not say that all is well: a score, a difference.
     pub leaves_open: bool,
@@ -77,10 +77,10 @@ struct FoundPhrases {
 }
 
 /// What the answer of a call says. `result`: without what the harness added.
-pub(super) fn classify(failed: bool, result: Option<&str>) -> Answer {
-    let kind = |kind| Answer {
+pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerReading {
+    let kind = |kind| AnswerReading {
         kind,
-        ..Answer::default()
+        ..AnswerReading::default()
     };
     if failed {
         return kind(AnswerKind::Negative);
@@ -90,7 +90,7 @@ pub(super) fn classify(failed: bool, result: Option<&str>) -> Answer {
     };
     let trimmed = result.trim();
     if ack::is_empty_result(trimmed) {
-        return Answer {
+        return AnswerReading {
             // A tool that never answers has found nothing out, either way.
             found_nothing: trimmed.starts_with(['[', '{']),
             ..kind(AnswerKind::Empty)
@@ -101,7 +101,7 @@ pub(super) fn classify(failed: bool, result: Option<&str>) -> Answer {
     }
     let found = find_phrases(trimmed);
     let says_no = !found.good_news && (found.no || is_nothing_found(trimmed));
-    Answer {
+    AnswerReading {
         kind: if says_no {
             AnswerKind::Negative
         } else if trimmed.len() <= BRIEF_BYTES_MAX {

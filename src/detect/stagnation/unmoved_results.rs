@@ -1,9 +1,9 @@
 //! Calls that return the same after each change of one thing.
 
 use serde::{Deserialize, Serialize};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::super::{heap, streak::Streak};
+use super::super::streak::Streak;
 use crate::domain::{Action, CallFacts, EventPosition, Finding, Operation, Sig};
 
 /// The similarity in a finding of an unmoved result, which no other finding has.
@@ -12,13 +12,12 @@ const UNMOVED_CONFIDENCE: f64 = 0.8;
 /// A change that must not be seen in the result exists, too: a program is put in order.
 const UNMOVED_ACTION_MAX: Action = Action::Warn;
 
-/// The checks that an agent makes between changes of one thing.
+/// The check that an agent makes between changes of one thing, and no other run.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct UnmovedResults {
     /// What was changed last.
     changed: Option<Sig>,
-    /// Oldest first.
-    checks: SmallVec<[Check; 1]>,
+    check: Option<Check>,
 }
 
 /// A call that was made between changes and has returned the same each time.
@@ -32,9 +31,6 @@ struct Check {
 }
 
 impl UnmovedResults {
-    /// An agent checks its work in few ways.
-    const CHECKS_MAX: usize = 3;
-
     /// Counts runs with changes of one thing between them; `rounds` of changes are found.
     pub fn observe(
         &mut self,
@@ -48,51 +44,43 @@ impl UnmovedResults {
             let changed = Some(changed.unwrap_or(facts.tool));
             if self.changed != changed || facts.moves_world {
                 self.changed = changed;
-                self.checks.clear();
+                self.check = None;
             }
             return None;
         }
         let is_check = matches!(facts.operation, Operation::Execute | Operation::Other);
         let call = facts.call.filter(|_| is_check)?;
-        let known = self.checks.iter().position(|check| check.call == call);
         let outcome = facts.masked_outcome;
-        if let Some(index) = known {
-            if let Some(check) = self.checks.get_mut(index)
-                && check.outcome == outcome
-            {
-                return check.push(at, rounds);
+        if let Some(check) = &mut self.check
+            && (check.call, check.outcome) == (call, outcome)
+        {
+            return check.push(at, rounds);
+        }
+        // Before the first change there is nothing to move.
+        let is_new = self.changed.is_some() && facts.leaves_open && !facts.failed();
+        self.check = is_new.then(|| {
+            let mut runs = Streak::default();
+            runs.push(at, Some(call));
+            Check {
+                call,
+                outcome,
+                progress: at.progress,
+                runs,
             }
-            self.checks.remove(index);
-        }
-        if facts.leaves_open && !facts.failed() {
-            self.add(at, call, outcome);
-        }
+        });
         None
     }
 
-    fn add(&mut self, at: EventPosition, call: Sig, outcome: Sig) {
-        if self.checks.len() == Self::CHECKS_MAX {
-            self.checks.remove(0);
-        }
-        let mut runs = Streak::default();
-        runs.push(at, Some(call));
-        self.checks.push(Check {
-            call,
-            outcome,
-            progress: at.progress,
-            runs,
-        });
-    }
-
     pub fn consume(&mut self, cited: &[i32]) {
-        self.checks
-            .iter_mut()
-            .for_each(|check| check.runs.consume(cited));
+        if let Some(check) = &mut self.check {
+            check.runs.consume(cited);
+        }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let runs: usize = self.checks.iter().map(|check| check.runs.heap_bytes()).sum();
-        heap::small_vec_bytes(&self.checks) + runs
+        self.check
+            .as_ref()
+            .map_or(0, |check| check.runs.heap_bytes())
     }
 }
 
@@ -118,7 +106,7 @@ impl Check {
 }
 
 /// Whether a call changed something.
-pub(super) fn changes(facts: &CallFacts) -> bool {
+fn changes(facts: &CallFacts) -> bool {
     (facts.wrote() || (facts.also_writes && !facts.failed()))
         && !facts.changed_nothing
         && facts.plan_steps_done.is_none()
