@@ -63,7 +63,12 @@ impl RestoreLog {
     }
 }
 
-pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTime) {
+pub(super) fn restore(
+    engine: &Engine,
+    recovered: RecoveredState,
+    now: SystemTime,
+    started_at: SystemTime,
+) {
     let RecoveredState {
         sessions,
         agents,
@@ -80,8 +85,8 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
     }
     engine.state.issuer.continue_after(last_verdict);
     *engine.state.restored.summary.lock() = Some(RestoredSummary {
-        started_at: now,
-        data_since: data_since.unwrap_or(now),
+        started_at,
+        data_since: data_since.unwrap_or(started_at),
         whole: 0,
         partial: 0,
         lost: 0,

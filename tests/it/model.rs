@@ -310,7 +310,7 @@ fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
         RunMode::Live,
         store.verdict_sink(),
     );
-    engine.restore(recovered, at(secs));
+    engine.restore(recovered, at(secs), at(secs));
     (engine, store)
 }
 

@@ -209,7 +209,7 @@ fn after_a_removal_of_saved_sessions_any_may_be_lost_until_it_is_opened_or_expir
         sessions_removed: Some(after(0)),
         ..RecoveredState::default()
     };
-    engine.restore(recovered, after(1));
+    engine.restore(recovered, after(1), after(1));
     assert!(call(&engine, "a", "", 2).state_lost);
     engine
         .open_session(&session("b"), "lenient", Labels::default(), after(3))

@@ -78,7 +78,7 @@ impl Host {
             RunMode::Live,
             store.verdict_sink(),
         ));
-        engine.restore(recovered, now());
+        engine.restore(recovered, now(), now());
         let auth = Arc::new(Auth::new(&config.auth)?);
         let draining = CancellationToken::new();
         let context = ServerContext::new(auth, metrics, config.limits.clone(), draining);
