@@ -3,23 +3,24 @@
 //! `tests/it/fuzzed.rs` runs the same functions over `corpus/`, so that they stay
 //! up to date.
 
+#[path = "../../tests/setup/mod.rs"]
+mod setup;
+
 use std::{
     cell::RefCell,
     fs,
     path::Path,
-    sync::{Arc, LazyLock},
+    sync::LazyLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use prost::Message;
 use unstuck::{
     cli::TraceLine,
-    config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Delta, Event, RepetitionSettings, SessionId, Verdict, VerdictId},
     engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
-    telemetry::Metrics,
     text::{
         HashKey, RepetitionTracker,
         mask::{self, MaskKind},
@@ -31,24 +32,8 @@ fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
-/// The built-in configuration with these overrides.
-fn settings(toml: &[u8]) -> Result<Config, ConfigError> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(&file, toml).unwrap();
-    Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?)
-}
-
 fn engine() -> Engine {
-    let config = settings(b"").unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        RunMode::Replay,
-        Box::new(|_| {}),
-    )
+    setup::engine_without_sink(setup::config("").unwrap(), RunMode::Replay)
 }
 
 thread_local! {
@@ -434,7 +419,7 @@ pub fn trace_lines(input: &[u8]) {
 /// A configuration file is accepted, or refused with one line without control
 /// characters.
 pub fn config(input: &[u8]) {
-    if let Err(error) = settings(input) {
+    if let Err(error) = setup::config(input) {
         let line = error.to_string();
         assert!(
             !line.is_empty() && !line.chars().any(char::is_control),
@@ -514,16 +499,8 @@ fn intact_store() -> impl Iterator<Item = (&'static str, &'static Vec<u8>)> {
     static FILES: LazyLock<[(&str, Vec<u8>); 3]> = LazyLock::new(|| {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = open(dir.path()).expect("an empty directory is begun");
-        let config = settings(b"").unwrap();
-        let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(metrics),
-            RunMode::Live,
-            store.verdict_sink(),
-        );
+        let config = setup::config("").unwrap();
+        let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
         let request = OperatorRequest {
             reason: "it loops",
             operator: "ann",

@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, HashSet},
     fs,
     path::Path,
-    time::Duration,
 };
 
 use unstuck::{domain::SessionId, engine::ThawOutcome, pb::Verdict};
@@ -303,10 +302,11 @@ pub async fn wait_until_saved(dir: &Path, server: &Server, session: &str) {
     .await;
 }
 
+/// Reads the database again until the condition is true.
 async fn wait_until(is_true: impl Fn() -> bool) {
     within(async {
         while !is_true() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;

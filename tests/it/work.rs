@@ -7,8 +7,7 @@ use std::{
 };
 
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    domain::{Action, Delta, Event, RepetitionSettings, TextRepetition, Verdict},
+    domain::{Action, Delta, Event, RepetitionSettings, TextRepetition, Verdict, VerdictRecord},
     engine::{Engine, RunMode},
     pb::{self, event::Body, tool_call::Arguments},
     telemetry::Metrics,
@@ -18,7 +17,10 @@ use unstuck::{
 #[path = "../../benches/adversarial/mod.rs"]
 mod adversarial;
 
-use crate::fuzzed::targets::{CALL_FORMS, assert_is_linear, call_nanos};
+use crate::{
+    fuzzed::targets::{CALL_FORMS, assert_is_linear, call_nanos},
+    setup,
+};
 use adversarial::{Genes, Random};
 
 fn now() -> SystemTime {
@@ -160,21 +162,12 @@ type Verdicts = Arc<Mutex<Vec<Arc<Verdict>>>>;
 
 /// An engine with these settings, its metrics and its verdicts.
 fn engine(toml: &str) -> (Engine, Arc<Metrics>, Verdicts) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, toml).unwrap();
-    let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
-    let verdicts = Arc::new(Mutex::new(Vec::new()));
-    let sink = verdicts.clone();
-    let engine = Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        metrics.clone(),
-        RunMode::Replay,
-        Box::new(move |record| sink.lock().unwrap().push(record.verdict)),
-    );
+    let verdicts = Verdicts::default();
+    let sink = {
+        let verdicts = verdicts.clone();
+        Box::new(move |record: VerdictRecord| verdicts.lock().unwrap().push(record.verdict))
+    };
+    let (engine, metrics) = setup::engine(setup::config(toml).unwrap(), RunMode::Replay, sink);
     (engine, metrics, verdicts)
 }
 
