@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, EngineState, LateInput, RecordError,
-    closed::{CarryOver, Tombstone},
+    closed::{CarryOver, Tombstone, termination_record},
     disobedience,
     eviction::{DeadlineKey, MemoryUse},
     session::Session,
@@ -28,7 +28,10 @@ use super::{
     tenant::TenantState,
 };
 use crate::{
-    domain::{Labels, RestoredSummary, SessionId, SessionStatus, SessionView, Verdict, VerdictId},
+    domain::{
+        Labels, RestoredSummary, SessionId, SessionStatus, SessionView, Verdict, VerdictId,
+        VerdictRecord,
+    },
     telemetry::PanicSite,
 };
 
@@ -102,6 +105,9 @@ impl Engine {
         let key = self.new_deadline_key(now + self.idle_max());
         let mut session = Session::new(profile, labels, key, now);
         session.apply_carry_over(carry_over);
+        if self.state.restored.take_lost(id, now) {
+            session.set_state_lost();
+        }
         let tenant = self.tenants.get_or_insert(id);
         tenant.without_verdicts.insert(key, id);
         let metrics = &self.state.metrics;
@@ -128,17 +134,46 @@ impl Engine {
 
     /// What the start has restored. `None`: nothing was to be restored.
     pub fn restored_summary(&self) -> Option<RestoredSummary> {
-        *self.state.restored.lock()
+        *self.state.restored.summary.lock()
+    }
+
+    /// Notes that the sessions of the previous process could not be read: those that begin
+    /// may be among them, until they would have expired.
+    pub fn note_unreadable_sessions(&self, now: SystemTime) {
+        self.state.restored.add_any_lost(now + self.idle_max());
     }
 
     /// Notes how many live sessions the start has restored.
     pub fn set_restored_sessions(&self, whole: usize, partial: usize, lost: usize) {
-        if let Some(summary) = &mut *self.state.restored.lock() {
+        if let Some(summary) = &mut *self.state.restored.summary.lock() {
             (summary.whole, summary.partial, summary.lost) = (whole, partial, lost);
             if lost > 0 {
                 summary.data_since = summary.started_at;
             }
         }
+    }
+
+    /// The terminations in force since the given one, of sessions and of sub-agents, in no
+    /// order. It walks over all sessions.
+    pub fn terminations_since(&self, since: VerdictId) -> Vec<VerdictRecord> {
+        let mut found = Vec::new();
+        for slot in self.sessions.iter() {
+            match slot.value() {
+                Slot::Live(session) => {
+                    let (labels, profile) = (session.labels(), &session.profile().name);
+                    let terminations = session.terminations().into_iter();
+                    found.extend(terminations.map(|v| termination_record(v, labels, profile)));
+                }
+                Slot::Closed(tombstone) => found.extend(tombstone.termination_record()),
+            }
+        }
+        let (labels, profile) = (Arc::default(), self.default_profile());
+        for tenant in self.tenants.all() {
+            let terminations = tenant.carry_overs.agent_terminations().into_iter();
+            found.extend(terminations.map(|v| termination_record(v, &labels, &profile)));
+        }
+        found.retain(|issued| issued.verdict.id >= since);
+        found
     }
 
     /// A verdict with its text, if its session still has it.

@@ -8,7 +8,7 @@ use super::{
     database::{CommitError, Database},
     ratings, record,
     recovery::read_removed,
-    schema::{BUSY_TIMEOUT, LAST_RUN, WAL_BYTES, begin},
+    schema::{BUSY_TIMEOUT, LAST_RUN, SESSIONS_REMOVED, WAL_BYTES, begin},
     sessions,
     tenant_share::tenant_share,
     transaction::{ChainState, IdBlob, tombstone_row},
@@ -41,7 +41,7 @@ pub(super) struct RemovedSlice {
     /// The greatest id of all removed verdicts.
     pub retained_after: VerdictId,
     /// Terminations in force that had to go.
-    pub terminations: usize,
+    pub terminations: Vec<VerdictId>,
     /// More is to be removed.
     pub has_more: bool,
 }
@@ -70,7 +70,11 @@ impl Database {
         removed += state.remove_tombstones(&transaction, retention, oldest, now)?;
         if removed == 0 && bytes_over {
             // The log is empty: profiles, labels and counts of live sessions go next.
-            removed += sessions::remove_oldest(&transaction)?;
+            let sessions = sessions::remove_oldest(&transaction)?;
+            if sessions > 0 {
+                save_time(&transaction, SESSIONS_REMOVED, now)?;
+            }
+            removed += sessions;
         }
         let mut slice = RemovedSlice::default();
         if removed == 0 && bytes_over {
@@ -79,12 +83,13 @@ impl Database {
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
             slice.terminations = state.remove_oldest_tombstones(&transaction)?;
-            removed += slice.terminations;
+            removed += slice.terminations.len();
         }
         slice.retained_after = read_removed(&transaction)?.2;
         slice.has_more = removed > 0;
         if removed == 0 {
-            save_last_run(&transaction, now)?;
+            // So that a start can tell whether its clock is far ahead.
+            save_time(&transaction, LAST_RUN, now)?;
             transaction.commit()?;
             self.shrink_files(retention)?;
             return Ok(slice);
@@ -175,7 +180,9 @@ impl ChainState {
         removed += self.remove(transaction, &ids)?;
         // Counting takes some 50 ms with a million tombstones, so it is done last.
         if removed == 0 {
-            removed = self.remove_surplus(transaction, retention.tombstones_max)?;
+            removed = self
+                .remove_surplus(transaction, retention.tombstones_max)?
+                .len();
         }
         Ok(removed)
     }
@@ -186,7 +193,7 @@ impl ChainState {
         &mut self,
         transaction: &Transaction<'_>,
         tombstones_max: usize,
-    ) -> rusqlite::Result<usize> {
+    ) -> rusqlite::Result<Vec<VerdictId>> {
         let mut statement = transaction
             .prepare_cached("SELECT tenant, count(*) FROM tombstones GROUP BY tenant")?;
         let counts: Vec<(String, usize)> = statement
@@ -195,29 +202,30 @@ impl ChainState {
         let share = tenant_share(counts.iter().map(|(_, count)| *count), tombstones_max);
         let sql = "SELECT verdict_id FROM tombstones WHERE tenant = ?1
                    ORDER BY verdict_id LIMIT ?2";
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for (tenant, count) in counts {
             let surplus = count.saturating_sub(share).min(RETENTION_SLICE);
             if surplus > 0 {
                 let ids = select_ids(transaction, sql, params![tenant, surplus as i64])?;
-                removed += self.remove(transaction, &ids)?;
+                self.remove(transaction, &ids)?;
+                removed.extend(ids);
             }
         }
         Ok(removed)
     }
 
-    /// Removes a slice of the tombstones although they are in force. Returns how many.
+    /// Removes a slice of the tombstones although they are in force.
     fn remove_oldest_tombstones(
         &mut self,
         transaction: &Transaction<'_>,
-    ) -> rusqlite::Result<usize> {
+    ) -> rusqlite::Result<Vec<VerdictId>> {
         let sql = "SELECT count(*) FROM tombstones";
         let count: u32 = transaction.query_row(sql, [], |row| row.get(0))?;
         let left = (count as usize).saturating_sub(RETENTION_SLICE);
         let removed = self.remove_surplus(transaction, left)?;
-        if removed > 0 {
+        if !removed.is_empty() {
             tracing::error!(
-                removed,
+                removed = removed.len(),
                 "store.bytes_max is reached: the oldest terminations are no longer on disk"
             );
         }
@@ -246,15 +254,15 @@ impl ChainState {
     }
 }
 
-/// Notes that the service runs, so that a start can tell whether its clock is far ahead.
-fn save_last_run(transaction: &Transaction<'_>, now: SystemTime) -> rusqlite::Result<()> {
+/// Notes a time that does not go back.
+fn save_time(transaction: &Transaction<'_>, key: &str, now: SystemTime) -> rusqlite::Result<()> {
     let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE
                SET value = excluded.value
                WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)";
     let now_ms = record::millis(now).0.to_string();
     transaction
         .prepare_cached(sql)?
-        .execute(params![LAST_RUN, now_ms])?;
+        .execute(params![key, now_ms])?;
     Ok(())
 }
 

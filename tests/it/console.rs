@@ -29,7 +29,7 @@ async fn send(request: RequestBuilder) -> (StatusCode, Value) {
     (status, serde_json::from_str(&text).unwrap_or(json!(text)))
 }
 
-async fn post_json(server: &Server, method: &str, body: Value) -> Value {
+pub async fn post_json(server: &Server, method: &str, body: Value) -> Value {
     let (status, answer) = send(post(server, method, &body)).await;
     assert_eq!(status, 200, "{answer}");
     answer
@@ -451,6 +451,7 @@ async fn the_page_and_the_service_both_check_the_role() {
         "fleet",
         "verdicts_per_minute",
         "policy",
+        "precision",
         "watch_verdicts",
     ] {
         let (status, reason) = refused(&server, call, json!({})).await;
