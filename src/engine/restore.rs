@@ -79,6 +79,7 @@ pub(super) fn restore(
         last_run: _,
         sessions_removed,
     } = recovered;
+    // Note what was lost, and since when there are data.
     if let Some(removed) = sessions_removed {
         let restored = &engine.state.restored;
         restored.add_any_lost(removed + engine.idle_max());
@@ -91,6 +92,7 @@ pub(super) fn restore(
         partial: 0,
         lost: 0,
     });
+    // Restore the terminations, what was sent after them, and the snoozes.
     enqueue_tombstones(engine, restore_tombstones(engine, sessions, now));
     for (id, _, encoded) in agents {
         let verdict = encoded.decode().map(|record| record.verdict);
