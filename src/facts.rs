@@ -11,6 +11,7 @@
 //! - `classify`: the class, kind and outcome of a call, from all of the above.
 //! - `shell`: what a command line does; `shell_changes`: what it changes.
 //! - `outcome`: the hashes of a result and an error.
+//! - `readings`: what a text says by itself, cached.
 //! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
 //! - `plan`: the steps of a plan that are done.
@@ -33,6 +34,7 @@ mod outcome;
 mod plan;
 mod poll;
 mod progress;
+mod readings;
 mod same_call;
 mod shell;
 mod shell_changes;
@@ -54,7 +56,6 @@ use crate::{
         HashKey, Model, PhraseMatcher, answer_names, call_key,
         figures::{self, Figures},
         key::SignatureKind,
-        mask::MaskKind,
         memo::Memo,
         no_change, query_words, sql,
     },
@@ -62,7 +63,8 @@ use crate::{
 use answer::AnswerReading;
 use args::ParsedArguments;
 use classify::CallAction;
-use outcome::{CallTexts, EchoCuts, OutcomeSignatures, TextHashes};
+use outcome::{CallTexts, OutcomeSignatures, ReturnedTexts, TextHashes};
+use readings::Question;
 use same_call::{ArgumentFilter, CommandHash};
 use tool_traits::ToolTraits;
 use tools::ResolvedToolRule;
@@ -77,8 +79,10 @@ pub struct FactExtractor {
     text_memo: Memo,
     /// The traits of recent tool names.
     traits_memo: Memo,
-    /// Whether recent results say that something is still under way.
-    status_memo: Memo,
+    /// What recent results say by themselves.
+    readings_memo: Memo,
+    /// The signatures of recent answers without the echo of their calls' arguments.
+    echo_memo: Memo,
     /// The call keys of recent loops.
     call_key_memo: Memo,
 }
@@ -183,7 +187,8 @@ impl FactExtractor {
             analyzers,
             text_memo: Memo::default(),
             traits_memo: Memo::default(),
-            status_memo: Memo::default(),
+            readings_memo: Memo::default(),
+            echo_memo: Memo::default(),
             call_key_memo: Memo::default(),
         }
     }
@@ -321,13 +326,18 @@ impl FactExtractor {
         identity: &CallIdentity<'_, '_>,
     ) -> OutcomeFacts<'a> {
         let (action, traits) = (&identity.action, &identity.traits);
-        let texts = CallTexts::new(call);
+        let ReturnedTexts {
+            texts,
+            mut result,
+            error,
+        } = self.read_texts(call);
         let result_text = texts.result.as_deref();
-        let mut result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
-        let error = self.hash_text(&texts.error, MaskKind::Error);
         let runs = action.class == ToolClass::Execute || traits.is_run;
-        let outcome = classify::effective_outcome(runs, call, &texts);
-        let mut answer = answer::classify(outcome == Some(Outcome::Error), result_text);
+        let outcome = self.effective_outcome(runs, call, &texts, &result);
+        let mut answer = match outcome {
+            Some(Outcome::Error) => answer::classify(true, result_text),
+            _ => self.read_answer(&result, result_text),
+        };
         // A search that finds nothing has its answer.
         answer.found_nothing &= action.class == ToolClass::Execute;
 
@@ -362,7 +372,10 @@ impl FactExtractor {
             || (acted && (traits.is_change || traits.moves_world));
         let changed_nothing = may_change
             && call.content_hash.is_empty()
-            && result_text.is_some_and(no_change::says_nothing_changed);
+            && result_text.is_some_and(|text| {
+                let says_so = || no_change::says_nothing_changed(text);
+                self.ask(&result, Question::ChangedNothing, says_so)
+            });
         OutcomeFacts {
             result,
             error,
@@ -411,7 +424,7 @@ impl FactExtractor {
         }
         let line = identity.rule.class.is_none().then_some(&*identity.target);
         let poll = self.poll_facts(kind, call, line, texts);
-        let cuts = EchoCuts::new(call, texts, answer.kind);
+        let (response, error) = self.answer_signatures(call, &returned, identity.signature);
 
         // What the detectors compare.
         let facts = CallFacts {
@@ -434,12 +447,8 @@ impl FactExtractor {
             masked_outcome: returned.signatures.masked,
             raw_outcome: returned.signatures.raw,
             // None for an ignored result and for a receipt.
-            response: (!identity.rule.ignore_result && !returned.is_receipt)
-                .then(|| self.response_signature(call, &returned, &cuts))
-                .flatten(),
-            error: failed
-                .then(|| self.error_signature(&returned, &cuts, identity.signature))
-                .flatten(),
+            response: response.filter(|_| !identity.rule.ignore_result && !returned.is_receipt),
+            error,
             figures: Self::failure_figures(failed, texts),
             has_moved_figure: false,
             answer: answer.kind,

@@ -68,6 +68,32 @@ pub(super) struct AnswerReading {
     pub found_nothing: bool,
 }
 
+impl AnswerReading {
+    const KINDS: [AnswerKind; 5] = [
+        AnswerKind::Unknown,
+        AnswerKind::Empty,
+        AnswerKind::Negative,
+        AnswerKind::Brief,
+        AnswerKind::Substantial,
+    ];
+
+    /// As a word, for a cache.
+    pub fn pack(self) -> u64 {
+        let kind = Self::KINDS.iter().position(|kind| *kind == self.kind);
+        let flags = u64::from(self.leaves_open) << 1 | u64::from(self.found_nothing);
+        (kind.unwrap_or_default() as u64) << 2 | flags
+    }
+
+    pub fn unpack(packed: u64) -> Self {
+        let kind = Self::KINDS.get((packed >> 2) as usize);
+        Self {
+            kind: kind.copied().unwrap_or_default(),
+            leaves_open: packed & 2 != 0,
+            found_nothing: packed & 1 != 0,
+        }
+    }
+}
+
 /// The phrases in a short answer.
 #[derive(Default)]
 struct FoundPhrases {

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use super::{
+    FactExtractor,
     args::NotableArguments,
-    outcome::CallTexts,
+    outcome::{CallTexts, TextHashes},
+    readings::Question,
     shell::{self, ShellCommand},
     shell_changes,
     tool_traits::{self, ToolTraits},
@@ -154,24 +156,31 @@ fn has_failed(call: &ToolCall) -> bool {
     reported_outcome(call) == Some(Outcome::Error)
 }
 
-/// The outcome of a call. A run has failed, whatever its last command returned, if its
-/// harness reports an exit code, or its output reports the failure.
-pub(super) fn effective_outcome(
-    is_run: bool,
-    call: &ToolCall,
-    texts: &CallTexts<'_>,
-) -> Option<Outcome> {
-    let reported = reported_outcome(call);
-    if !is_run || matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
-        return reported;
-    }
-    let result = texts.result.as_deref();
-    let has_failed = texts.exit_code.is_some_and(|code| code != 0)
-        || result.is_some_and(failure_report::reports_failed_run);
-    if has_failed {
-        Some(Outcome::Error)
-    } else {
-        reported
+impl FactExtractor {
+    /// The outcome of a call. A run has failed, whatever its last command returned, if its
+    /// harness reports an exit code, or its output reports the failure.
+    pub(super) fn effective_outcome(
+        &self,
+        is_run: bool,
+        call: &ToolCall,
+        texts: &CallTexts<'_>,
+        hashes: &TextHashes,
+    ) -> Option<Outcome> {
+        let reported = reported_outcome(call);
+        if !is_run || matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
+            return reported;
+        }
+        let has_failed = texts.exit_code.is_some_and(|code| code != 0)
+            || texts.result.as_deref().is_some_and(|result| {
+                self.ask(hashes, Question::ReportsFailedRun, || {
+                    failure_report::reports_failed_run(result)
+                })
+            });
+        if has_failed {
+            Some(Outcome::Error)
+        } else {
+            reported
+        }
     }
 }
 

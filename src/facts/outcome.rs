@@ -12,7 +12,7 @@ use crate::{
     domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
         echo::{CutText, EchoTokens},
-        harness,
+        harness::HarnessResult,
         key::SignatureKind,
         mask::{self, MaskKind},
     },
@@ -26,19 +26,7 @@ pub(super) struct CallTexts<'a> {
     pub exit_code: Option<i32>,
 }
 
-impl<'a> CallTexts<'a> {
-    pub fn new(call: &'a ToolCall) -> Self {
-        let result = call.result.as_deref().map(harness::strip);
-        let error = harness::strip(&call.error);
-        Self {
-            exit_code: error
-                .exit_code
-                .or(result.as_ref().and_then(|result| result.exit_code)),
-            result: result.map(|result| result.text),
-            error: error.text,
-        }
-    }
-
+impl CallTexts<'_> {
     fn result(&self) -> &str {
         self.result.as_deref().unwrap_or_default()
     }
@@ -55,27 +43,9 @@ pub(super) struct TextHashes {
 }
 
 /// What a call returned, without the echo of its arguments; `None`: there is no echo.
-pub(super) struct EchoCuts {
+struct EchoCuts {
     result: Option<CutText>,
     error: Option<CutText>,
-}
-
-impl EchoCuts {
-    /// The echo is cut only out of an answer that is no.
-    pub fn new(call: &ToolCall, texts: &CallTexts<'_>, answer: AnswerKind) -> Self {
-        let is_empty = texts.error.is_empty() && texts.result().is_empty();
-        if answer != AnswerKind::Negative || is_empty {
-            return Self {
-                result: None,
-                error: None,
-            };
-        }
-        let echo = echo_tokens(call);
-        Self {
-            result: echo.cut(texts.result()),
-            error: echo.cut(&texts.error),
-        }
-    }
 }
 
 /// The signatures of everything that was sent about an outcome.
@@ -84,18 +54,69 @@ pub(super) struct OutcomeSignatures {
     pub raw: Sig,
 }
 
+/// The texts that a call returned, with their hashes.
+pub(super) struct ReturnedTexts<'a> {
+    pub texts: CallTexts<'a>,
+    pub result: TextHashes,
+    pub error: TextHashes,
+}
+
 impl FactExtractor {
+    /// Reads what a call returned.
+    pub(super) fn read_texts<'a>(&self, call: &'a ToolCall) -> ReturnedTexts<'a> {
+        let result = call
+            .result
+            .as_deref()
+            .map(|result| self.read_text(result, MaskKind::Result));
+        let (error_text, error) = self.read_text(&call.error, MaskKind::Error);
+        let (result_text, result) = match result {
+            Some((text, hashes)) => (Some(text), hashes),
+            None => (None, TextHashes::default()),
+        };
+        let result_exit_code = result_text.as_ref().and_then(|result| result.exit_code);
+        ReturnedTexts {
+            texts: CallTexts {
+                exit_code: error_text.exit_code.or(result_exit_code),
+                result: result_text.map(|result| result.text),
+                error: error_text.text,
+            },
+            result,
+            error,
+        }
+    }
+
+    /// The text without what its harness added, and its hashes.
+    fn read_text<'a>(&self, text: &'a str, kind: MaskKind) -> (HarnessResult<'a>, TextHashes) {
+        let raw = self.hash_raw(text, kind);
+        let read = self.strip_harness(text, raw);
+        let hashes = match &read.text {
+            Cow::Borrowed(text) => self.masked_hashes(text, raw, kind),
+            Cow::Owned(stripped) => self.hash_text(stripped, kind),
+        };
+        (read, hashes)
+    }
+
     /// The hashes of a text, computed once for a text that repeats.
     pub(super) fn hash_text(&self, text: &str, kind: MaskKind) -> TextHashes {
+        self.masked_hashes(text, self.hash_raw(text, kind), kind)
+    }
+
+    fn hash_raw(&self, text: &str, kind: MaskKind) -> u64 {
         if text.is_empty() {
-            return TextHashes::default();
+            return 0;
         }
         let mut hasher = self.key.hasher(match kind {
             MaskKind::Result => SignatureKind::Result,
             MaskKind::Error => SignatureKind::Error,
         });
         hasher.write(text.as_bytes());
-        let raw = hasher.finish();
+        hasher.finish()
+    }
+
+    fn masked_hashes(&self, text: &str, raw: u64, kind: MaskKind) -> TextHashes {
+        if text.is_empty() {
+            return TextHashes::default();
+        }
         let [masked, informative] = self.text_memo.get_or_compute(raw, || {
             let (masked, may_have_media) = self.hash_masked(text, kind);
             let informative = match kind {
@@ -142,52 +163,86 @@ impl FactExtractor {
         Some(Sig::new(if pieces == 1 { raw } else { hasher.finish() }))
     }
 
-    /// The signature of the answer without its media; `None`: it carries no information.
-    /// An answer that is no is compared without the echo of the arguments.
-    pub(super) fn response_signature(
+    /// The signature of the answer without its media, and that of the error of a failed
+    /// call; `None`: it carries no information. An answer that is no is compared without
+    /// the echo of the arguments.
+    pub(super) fn answer_signatures(
         &self,
         call: &ToolCall,
         returned: &OutcomeFacts<'_>,
-        cuts: &EchoCuts,
-    ) -> Option<Sig> {
-        let texts = &returned.texts;
+        signature: Option<Sig>,
+    ) -> (Option<Sig>, Option<Sig>) {
+        let key = &self.key;
         let failed = returned.outcome == Some(Outcome::Error);
         if !failed && !call.result_hash.is_empty() {
-            return self
-                .key
-                .signature_if_present(SignatureKind::Result, &call.result_hash);
+            let hash = key.signature_if_present(SignatureKind::Result, &call.result_hash);
+            return (hash, None);
         }
         match returned.answer.kind {
-            AnswerKind::Unknown if !failed => None,
-            AnswerKind::Brief | AnswerKind::Substantial => returned.result.informative,
-            AnswerKind::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),
-            AnswerKind::Unknown | AnswerKind::Negative => {
-                if texts.error.is_empty() && texts.result().is_empty() {
-                    return None;
-                }
-                let mut hasher = self.key.hasher(SignatureKind::Response);
-                let both = [(&*texts.error, &cuts.error), (texts.result(), &cuts.result)];
-                for (text, cut) in both {
-                    hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
-                }
-                Some(Sig::new(hasher.finish()))
-            }
+            AnswerKind::Unknown => (None, None),
+            AnswerKind::Negative => self.cut_signatures(call, returned, signature, failed),
+            AnswerKind::Brief | AnswerKind::Substantial => (returned.result.informative, None),
+            AnswerKind::Empty => (Some(key.signature(SignatureKind::Response, "", 0)), None),
         }
     }
 
+    /// The signatures of an answer that is no, without the echo of the arguments. Computed
+    /// once for a call and an answer that repeat.
+    fn cut_signatures(
+        &self,
+        call: &ToolCall,
+        returned: &OutcomeFacts<'_>,
+        signature: Option<Sig>,
+        failed: bool,
+    ) -> (Option<Sig>, Option<Sig>) {
+        let texts = &returned.texts;
+        if texts.error.is_empty() && texts.result().is_empty() {
+            return (None, None);
+        }
+        let key = &self.key;
+        let pair = |first, second| key.hash_pair(SignatureKind::Response, first, second);
+        let args = match &call.args {
+            Args::Text(text) => key.hash_text(SignatureKind::Response, text),
+            Args::Unknown | Args::Hash(_) => 0,
+        };
+        let tool = key.signature(SignatureKind::Tool, &call.tool, 0).get();
+        let asked = pair(pair(tool, args), signature.map_or(0, Sig::get));
+        let answered = pair(returned.result.raw, returned.error.raw);
+        let both = pair(asked, answered) ^ u64::from(failed);
+        let [response, error] = self.echo_memo.get_or_compute(both, || {
+            let echo = echo_tokens(call);
+            let cuts = EchoCuts {
+                result: echo.cut(texts.result()),
+                error: echo.cut(&texts.error),
+            };
+            let error = failed.then(|| self.error_signature(returned, &cuts, signature));
+            [
+                self.response_signature(texts, &cuts).get(),
+                error.map_or(0, Sig::get),
+            ]
+        });
+        (Some(Sig::new(response)), failed.then(|| Sig::new(error)))
+    }
+
+    fn response_signature(&self, texts: &CallTexts<'_>, cuts: &EchoCuts) -> Sig {
+        let mut hasher = self.key.hasher(SignatureKind::Response);
+        let both = [(&*texts.error, &cuts.error), (texts.result(), &cuts.result)];
+        for (text, cut) in both {
+            hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
+        }
+        Sig::new(hasher.finish())
+    }
+
     /// The signature of a failed call's masked error, without the echo of the arguments.
-    pub(super) fn error_signature(
+    fn error_signature(
         &self,
         returned: &OutcomeFacts<'_>,
         cuts: &EchoCuts,
         signature: Option<Sig>,
-    ) -> Option<Sig> {
+    ) -> Sig {
         let texts = &returned.texts;
         // Some brokers send the error text as the result, or in both fields.
         let result_text = texts.result();
-        if texts.error.is_empty() && result_text.is_empty() {
-            return None;
-        }
         let mut hasher = self.key.hasher(SignatureKind::Error);
         hasher.write_u64(match &cuts.error {
             Some(cut) => self.hash_text(cut.as_str(), MaskKind::Error).masked,
@@ -202,7 +257,7 @@ impl FactExtractor {
         {
             hasher.write_u64(signature.get());
         }
-        Some(Sig::new(hasher.finish()))
+        Sig::new(hasher.finish())
     }
 
     /// The signatures of everything that was sent about an outcome, one with masked texts

@@ -8,6 +8,7 @@
 use super::{
     FactExtractor,
     outcome::{CallTexts, TextHashes},
+    readings::Question,
     tool_traits::ToolTraits,
     tools::ToolClass,
 };
@@ -68,8 +69,7 @@ impl FactExtractor {
                 texts.exit_code == Some(PENDING_EXIT_CODE) || has_pending_exit_code(answer);
             return is_pending && status::is_pending(answer);
         }
-        let compute = || [u64::from(status::is_pending(answer)), 0];
-        self.status_memo.get_or_compute(result.raw, compute)[0] != 0
+        self.ask(result, Question::IsPending, || status::is_pending(answer))
     }
 
     /// What is known of a call of this kind. `command` is the command line of a shell.

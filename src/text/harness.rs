@@ -19,6 +19,16 @@ pub struct HarnessResult<'a> {
     pub exit_code: Option<i32>,
 }
 
+impl<'a> HarnessResult<'a> {
+    /// The result of a text in which no harness wrote.
+    pub fn unchanged(text: &'a str) -> Self {
+        Self {
+            text: Cow::Borrowed(text),
+            exit_code: None,
+        }
+    }
+}
+
 /// Harnesses write at the beginning and at the end of a result.
 const END_BYTES_MAX: usize = 2_048;
 
@@ -54,12 +64,8 @@ static SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// Removes what a harness added.
 pub fn strip(text: &str) -> HarnessResult<'_> {
-    let unchanged = HarnessResult {
-        text: Cow::Borrowed(text),
-        exit_code: None,
-    };
     let Some(searcher) = SEARCHER.as_ref() else {
-        return unchanged;
+        return HarnessResult::unchanged(text);
     };
     let mut removals = Removals {
         text,
@@ -83,7 +89,7 @@ pub fn strip(text: &str) -> HarnessResult<'_> {
         }
     }
     if removals.ranges.is_empty() {
-        return unchanged;
+        return HarnessResult::unchanged(text);
     }
     removals.finish()
 }
