@@ -2,7 +2,7 @@
 //! engine, and awaits with no lock held.
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
-//! or all sessions, `verdicts` lists and watches the audit log, `ratings` records what
+//! or all sessions, `direct` the same without messages, `verdicts` lists and watches the audit log, `ratings` records what
 //! operators say of verdicts, and `terminations` pushes terminations to streams. `convert`
 //! decodes and parses messages, `present` builds them, `status` maps errors to gRPC codes,
 //! `stream_response` says how unread responses of a stream are coalesced, and
@@ -12,6 +12,7 @@
 
 mod convert;
 mod detection;
+mod direct;
 mod paging;
 mod present;
 mod ratings;

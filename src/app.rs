@@ -1,7 +1,7 @@
 //! The running service: binds the ports, opens the store, serves, and drains on
 //! shutdown.
 //!
-//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, config.
+//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, hooks, config.
 
 mod maintenance;
 mod notifications;
@@ -31,7 +31,9 @@ use crate::{
     auth::{Auth, TokensError},
     config::Config,
     console,
+    domain::clock,
     engine::Engine,
+    hooks,
     notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
     server::{
@@ -145,9 +147,7 @@ impl App {
         } = Resources::new(&config)?;
         let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
         let webhook_keys = Arc::new(notifier.webhook_keys());
-        let detectors = config.profiles.detector_names();
-        let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
-        metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+        let metrics = Arc::new(create_metrics(&config, &notifier)?);
 
         // Open the store and restore its state into a new engine.
         let (store, recovered) = open_store::open_and_log(&config).await?;
@@ -198,7 +198,7 @@ impl App {
             auth_delays,
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
-            console: console::routes(dependencies, config.console, hosts),
+            console: http_routes(dependencies, config.console, config.hooks, hosts),
             routes: api.routes()?,
             auth,
             tls,
@@ -313,6 +313,29 @@ impl App {
         maintenance::log_head(&self.store);
         ended.and(drained)
     }
+}
+
+fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, StartError> {
+    let detectors = config.profiles.detector_names();
+    let metrics = Metrics::with_names(detectors, notifier.names(), hooks::metric_names())?;
+    metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+    Ok(metrics)
+}
+
+/// The console and the hooks of agents, on one port.
+fn http_routes(
+    dependencies: console::ConsoleDependencies,
+    limits: console::Limits,
+    hooks: hooks::Settings,
+    hosts: console::AllowedHosts,
+) -> Router {
+    let hook_dependencies = hooks::HookDependencies {
+        auth: dependencies.auth.clone(),
+        api: dependencies.api.clone(),
+        metrics: dependencies.metrics.clone(),
+    };
+    let hook_routes = hooks::routes(hook_dependencies, hooks, hosts.clone(), clock::now());
+    console::routes(dependencies, limits, hosts).merge(hook_routes)
 }
 
 fn trace_calls(server: Server, is_traced: bool) -> Server {

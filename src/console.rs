@@ -6,11 +6,11 @@
 //!
 //! Uses: domain, auth, engine, store, feed, telemetry, server, api.
 
-mod browser_guard;
+pub mod browser_guard;
 mod calls;
 mod files;
 mod fleet;
-mod http_error;
+pub mod http_error;
 mod live;
 mod policy;
 mod probes;

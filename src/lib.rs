@@ -17,7 +17,8 @@
 //! 8. [`secret`]: the key file. [`store`]: the durable side, an append-only log.
 //!    [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
-//!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side.
+//!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side. [`ingest`]:
+//!    what agent programs send, as events; [`hooks`]: the route that they call.
 //! 10. [`telemetry`]: logs, metrics and traces. [`config`]: the layers of the
 //!     configuration. [`app`]: binds, runs and drains the service. [`cli`]: the
 //!     command line.
@@ -38,6 +39,8 @@ pub mod domain;
 pub mod engine;
 pub mod facts;
 pub mod feed;
+pub mod hooks;
+pub mod ingest;
 pub mod notify;
 pub mod pb;
 pub mod policy;

@@ -8,7 +8,8 @@ pub mod traces;
 
 pub use logs::LogFormat;
 pub use metrics::{
-    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, ListenerKind, Metrics,
-    NotificationOutcome, PanicSite, Rejection, StoreStats, StreamRpc, WorkPart,
+    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, HookNames,
+    HookReplyKind, ListenerKind, Metrics, NotificationOutcome, PanicSite, Rejection, StoreStats,
+    StreamRpc, UNKNOWN_HOOK_EVENT, WorkPart,
 };
 pub use traces::{Traces, TracesError};

@@ -220,7 +220,7 @@ impl Api {
             .map_err(|invalid| self.count_rejected(invalid))?)
     }
 
-    fn count_open_error(&self, error: &OpenError) {
+    pub(super) fn count_open_error(&self, error: &OpenError) {
         match error {
             OpenError::Terminated => {}
             OpenError::NoProfile(_) => self

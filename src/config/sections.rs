@@ -10,7 +10,7 @@ use super::{ConfigError, Layers};
 use crate::{
     engine,
     facts::{ToolRule, ToolRules},
-    server, store, telemetry,
+    hooks, server, store, telemetry,
 };
 
 /// 100 years. A time this long can still be added to any date.
@@ -111,6 +111,25 @@ fn load_breaker_settings(layers: &Layers) -> Result<engine::BreakerSettings, Con
     if settings.window_secs == 0 {
         let why = "0 seconds cannot hold a termination: at least 1";
         return Err(layers.invalid("breaker.window_secs", why));
+    }
+    Ok(settings)
+}
+
+/// The characters of `hooks.prefix`.
+const PREFIX_CHARS_MAX: usize = 32;
+
+/// Rejects a prefix by which the service could not recognise its own texts, and one that is
+/// not a short line.
+pub(super) fn load_hook_settings(layers: &Layers) -> Result<hooks::Settings, ConfigError> {
+    let settings: hooks::Settings = layers.section("hooks")?;
+    let prefix = &settings.prefix;
+    let is_line = !prefix.contains(|c: char| c.is_control());
+    if prefix.trim().is_empty() || prefix.chars().count() > PREFIX_CHARS_MAX || !is_line {
+        let why = format!("must be a line of 1 to {PREFIX_CHARS_MAX} characters");
+        return Err(layers.invalid("hooks.prefix", why));
+    }
+    if settings.idle_exit_mins == 0 {
+        return Err(layers.invalid("hooks.idle_exit_mins", "must be at least 1"));
     }
     Ok(settings)
 }

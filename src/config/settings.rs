@@ -6,15 +6,15 @@ use super::{
     BuiltInFiles, ConfigError, Layers, MemoryBudget, TableKeys,
     profile_builder::build_profiles,
     sections::{
-        load_limits, load_server_settings, load_store_settings, load_telemetry_settings,
-        load_tls_settings, load_tool_rules,
+        load_hook_settings, load_limits, load_server_settings, load_store_settings,
+        load_telemetry_settings, load_tls_settings, load_tool_rules,
     },
 };
 use crate::{
     auth, console,
     engine::{self, Profiles},
     facts::{ToolRule, ToolRules},
-    notify,
+    hooks, notify,
     rules::RuleRow,
     server, store, telemetry,
 };
@@ -47,6 +47,7 @@ pub struct Config {
     pub engine: engine::Limits,
     pub limits: server::Limits,
     pub console: console::Limits,
+    pub hooks: hooks::Settings,
     pub store: store::Settings,
     pub audit: store::AuditSettings,
     pub telemetry: telemetry::traces::Settings,
@@ -81,6 +82,7 @@ impl Config {
             engine: load_limits(layers)?,
             limits: layers.section("limits")?,
             console: layers.section("limits")?,
+            hooks: load_hook_settings(layers)?,
             store: load_store_settings(layers)?,
             audit: layers.section("audit")?,
             telemetry: load_telemetry_settings(layers)?,

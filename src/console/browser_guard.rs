@@ -31,7 +31,7 @@ impl AllowedHosts {
     }
 }
 
-pub(super) async fn require_allowed_host(
+pub async fn require_allowed_host(
     State(hosts): State<Arc<AllowedHosts>>,
     request: Request,
     next: Next,
@@ -47,7 +47,7 @@ pub(super) async fn require_allowed_host(
 
 /// Rejects requests from pages of another origin. Browsers send the origin;
 /// programs do not, and are accepted.
-pub(super) async fn require_same_origin(request: Request, next: Next) -> Response {
+pub async fn require_same_origin(request: Request, next: Next) -> Response {
     if is_same_origin(request.headers()) {
         return next.run(request).await;
     }

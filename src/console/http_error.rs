@@ -11,7 +11,7 @@ use crate::{api, pb};
 
 /// An HTTP status with the error of the gRPC API.
 #[derive(Debug)]
-pub(super) struct HttpError {
+pub struct HttpError {
     status: StatusCode,
     error: pb::Error,
 }
@@ -24,6 +24,10 @@ impl HttpError {
             ..pb::Error::default()
         };
         Self { status, error }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     pub fn error(&self) -> &pb::Error {

@@ -18,8 +18,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 pub use gauge_guard::GaugeGuard;
 pub use labels::{
-    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, ListenerKind, NotificationOutcome,
-    PanicSite, Rejection, StreamRpc, WorkPart,
+    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, HookReplyKind, ListenerKind,
+    NotificationOutcome, PanicSite, Rejection, StreamRpc, WorkPart,
 };
 
 use crate::domain::{Action, Capacities, DetectorId, Level, Rating, SessionStatus, Waste};
@@ -46,6 +46,8 @@ pub struct Metrics {
     evicted_entries: [Counter; EntryKind::ALL.len()],
     limited_work: [Counter; WorkPart::ALL.len()],
     event_duration: Histogram,
+    hook_duration: Histogram,
+    hooks: Vec<HookMetrics>,
     open_streams: [Gauge; StreamRpc::ALL.len()],
     open_connections: [Gauge; ListenerKind::ALL.len()],
     connections_max: [Gauge; ListenerKind::ALL.len()],
@@ -70,6 +72,18 @@ struct DetectorMetrics {
     wasted_events: Counter,
     wasted_tokens: Counter,
     rated_verdicts: [Gauge; Rating::ALL.len()],
+}
+
+/// The agents whose hooks are counted, each with its events.
+pub type HookNames = Vec<(&'static str, Vec<&'static str>)>;
+
+/// The event of a hook that is not in the agent's table.
+pub const UNKNOWN_HOOK_EVENT: &str = "unknown";
+
+struct HookMetrics {
+    agent: &'static str,
+    event: &'static str,
+    replies: [Counter; HookReplyKind::ALL.len()],
 }
 
 struct StoreMetrics {
@@ -111,27 +125,37 @@ const DURATION_BUCKETS: &[f64] = &[
     1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 1e-2, 0.1, 1.0,
 ];
 
+/// From a read of a local socket to the time after which `unstuck hook` gives up.
+const HOOK_DURATION_BUCKETS: &[f64] = &[
+    1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.25, 1.0,
+];
+
 impl Metrics {
     pub fn new<'a>(detectors: impl IntoIterator<Item = &'a str>) -> Result<Self, BuildError> {
-        Self::with_receivers(detectors, [])
+        Self::with_names(detectors, [], HookNames::new())
     }
 
-    /// Takes the names of the detectors and of the notification receivers.
-    pub fn with_receivers<'a>(
+    /// Takes the names of the detectors, of the notification receivers and of the hooks.
+    pub fn with_names<'a>(
         detectors: impl IntoIterator<Item = &'a str>,
         receivers: impl IntoIterator<Item = &'a str>,
+        hooks: HookNames,
     ) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(
                 Matcher::Full(help::EVENT_DURATION.to_owned()),
                 DURATION_BUCKETS,
             )?
+            .set_buckets_for_metric(
+                Matcher::Full(help::HOOK_DURATION.to_owned()),
+                HOOK_DURATION_BUCKETS,
+            )?
             .build_recorder();
         let exporter = recorder.handle();
         let detector_names: Vec<&str> = detectors.into_iter().collect();
         let receiver_names: Vec<&str> = receivers.into_iter().collect();
         Ok(with_local_recorder(&recorder, || {
-            register::register(exporter, &detector_names, &receiver_names)
+            register::register(exporter, &detector_names, &receiver_names, hooks)
         }))
     }
 
@@ -155,6 +179,20 @@ impl Metrics {
 
     pub fn record_event_duration(&self, duration: Duration) {
         self.event_duration.record(duration);
+    }
+
+    pub fn record_hook_duration(&self, duration: Duration) {
+        self.hook_duration.record(duration);
+    }
+
+    /// Counts a hook. `None`: the agent's table does not have the event.
+    pub fn count_hook(&self, agent: &str, event: Option<&str>, reply: HookReplyKind) {
+        let event = event.unwrap_or(UNKNOWN_HOOK_EVENT);
+        let mut hooks = self.hooks.iter();
+        let found = hooks.find(|hook| hook.agent == agent && hook.event == event);
+        if let Some(hook) = found {
+            hook.replies[reply as usize].increment(1);
+        }
     }
 
     pub fn count_delta_bytes(&self, bytes: usize) {

@@ -43,6 +43,7 @@ mod fast_return;
 mod frozen;
 mod fuzzed;
 mod hook_command;
+mod hooks;
 mod layering;
 mod lifecycle;
 mod limits;

@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 24] = [
+const COUNTERS: [(&str, &str); 25] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -45,6 +45,10 @@ const COUNTERS: [(&str, &str); 24] = [
     (
         "unstuck_rejected_total",
         "Events, deltas, calls, streams and connections rejected or ended by the service, by reason.",
+    ),
+    (
+        "unstuck_hooks_total",
+        "Hooks of agent programs that were answered, by agent, event and what the reply does.",
     ),
     (
         "unstuck_responses_coalesced_total",
@@ -150,6 +154,7 @@ const GAUGES: [(&str, &str); 18] = [
 ];
 
 pub(super) const EVENT_DURATION: &str = "unstuck_event_duration_seconds";
+pub(super) const HOOK_DURATION: &str = "unstuck_hook_duration_seconds";
 
 /// Rendered by `CostCounter`, which the recorder does not know.
 pub(super) const WASTED_COST: &str = "unstuck_wasted_cost_usd_total";
@@ -175,5 +180,10 @@ pub(super) fn describe() {
         EVENT_DURATION,
         Unit::Seconds,
         "Time from an event's arrival in the service to its result."
+    );
+    describe_histogram!(
+        HOOK_DURATION,
+        Unit::Seconds,
+        "Time from the head of a hook's request to its reply."
     );
 }

@@ -74,6 +74,20 @@ labels! {
         TlsHandshake => "tls_handshake",
     }
 
+    /// What the reply to an agent's hook does.
+    pub enum HookReplyKind {
+        /// The agent goes on.
+        None => "none",
+        /// The person or the agent is told something.
+        Told => "told",
+        /// A person is asked about the call.
+        Asked => "asked",
+        /// The call is refused.
+        Refused => "refused",
+        /// The run ends.
+        Stopped => "stopped",
+    }
+
     /// Why a session or its tombstone is evicted.
     pub enum EvictionReason {
         /// The session was idle for `idle_secs_max`.

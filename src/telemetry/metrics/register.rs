@@ -4,11 +4,11 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
-    ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
-    Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
-    WorkPart,
+    ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, HookMetrics,
+    HookNames, HookReplyKind, ListenerKind, Metrics, NotificationOutcome, PanicSite,
+    ReceiverMetrics, Rejection, StoreMetrics, StreamRpc, WorkPart,
     cost_counter::CostCounter,
-    help::{self, EVENT_DURATION},
+    help::{self, EVENT_DURATION, HOOK_DURATION},
 };
 use crate::domain::{Action, Level, OPERATOR, Rating, SessionStatus};
 
@@ -19,6 +19,7 @@ pub(super) fn register(
     exporter: PrometheusHandle,
     detectors: &[&str],
     receivers: &[&str],
+    hooks: HookNames,
 ) -> Metrics {
     help::describe();
     gauge(
@@ -60,6 +61,11 @@ pub(super) fn register(
             .map(|part| counter("unstuck_work_limited_total", &[("part", part.name())])),
         // Calls, streams and connections.
         event_duration: histogram(EVENT_DURATION),
+        hook_duration: histogram(HOOK_DURATION),
+        hooks: hooks
+            .iter()
+            .flat_map(|(agent, events)| events.iter().map(|event| register_hook(agent, event)))
+            .collect(),
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
         open_connections: ListenerKind::ALL
             .map(|listener| gauge("unstuck_connections", &[("listener", listener.name())])),
@@ -109,6 +115,19 @@ fn register_detector(name: &str) -> DetectorMetrics {
             gauge(
                 "unstuck_rated_verdicts",
                 &[detector, ("rating", rating.name())],
+            )
+        }),
+    }
+}
+
+fn register_hook(agent: &'static str, event: &'static str) -> HookMetrics {
+    HookMetrics {
+        agent,
+        event,
+        replies: HookReplyKind::ALL.map(|reply| {
+            counter(
+                "unstuck_hooks_total",
+                &[("agent", agent), ("event", event), ("reply", reply.name())],
             )
         }),
     }

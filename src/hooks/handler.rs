@@ -1,0 +1,390 @@
+//! Records what one payload says and decides what the agent is asked to do.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tonic::Status;
+
+use super::{EscalateMode, Settings, session_table::HookSessions};
+use crate::{
+    api::Api,
+    domain::{
+        Action, AgentId, CallCheck, Cost, Event, EventBody, Labels, Outcome, Role, ToolCall,
+        Verdict,
+    },
+    ingest::{
+        AskedCall, HookPayload, Input, Instruction, Reply, ReplyRequest, ReportedOutcome, Seat,
+        Wording,
+    },
+    telemetry::HookReplyKind,
+};
+
+/// One payload and what answers it.
+pub(super) struct HookHandler<'a> {
+    pub api: Api,
+    pub settings: &'a Settings,
+    pub sessions: &'a HookSessions,
+    pub payload: &'a HookPayload<'a>,
+    /// From the query. They win over those of the payload.
+    pub labels: &'a Labels,
+}
+
+/// The answer to a payload.
+pub(super) struct HookAnswer {
+    pub reply: Reply,
+    pub kind: HookReplyKind,
+    /// A termination that the reply tells of.
+    pub termination: Option<Arc<Verdict>>,
+    /// For how long the reply is to be held back.
+    pub hold_time: Option<Duration>,
+}
+
+impl HookAnswer {
+    pub fn go_on() -> Self {
+        Self {
+            reply: Reply::none(),
+            kind: HookReplyKind::None,
+            termination: None,
+            hold_time: None,
+        }
+    }
+}
+
+/// What the agent is asked to do, and the verdict that it comes from. `None`: the verdict
+/// did not survive a restart.
+struct Demand {
+    instruction: Instruction,
+    verdict: Option<Arc<Verdict>>,
+}
+
+impl HookHandler<'_> {
+    pub fn answer(self) -> Result<HookAnswer, Status> {
+        let is_labelled_now = self.add_labels()?;
+        if self.payload.event.seat == Seat::Prompt
+            && let Some(demand) = self.check_prompt()?
+        {
+            return Ok(self.present(demand));
+        }
+        let mut cost = self.payload.local_cost();
+        let mut demand = None;
+        let mut strongest = None;
+        for input in (self.payload.agent.inputs)(self.payload) {
+            match input {
+                Input::Ask(asked) => demand = self.check_asked_call(asked)?,
+                Input::Event(event) => {
+                    let found = self.record(event, std::mem::take(&mut cost), is_labelled_now)?;
+                    strongest = stronger(strongest, self.undelivered(found));
+                }
+                Input::Delta(delta) => {
+                    self.sessions
+                        .with(&delta.session, |known| known.has_deltas = true);
+                    let outcome = self.api.record_text(&delta)?;
+                    let found = outcome.and_then(|outcome| outcome.verdict);
+                    strongest = stronger(strongest, self.undelivered(found));
+                }
+                Input::Outcome { call_id, outcome } => {
+                    self.sessions.with(&self.payload.session, |known| {
+                        known.keep_outcome(call_id, outcome)
+                    })
+                }
+                Input::Cost(spent) => self
+                    .sessions
+                    .with(&self.payload.session, |known| known.cost += spent),
+                Input::End => {
+                    self.api.end(&self.payload.session);
+                    self.sessions.remove(&self.payload.session);
+                    return Ok(HookAnswer::go_on());
+                }
+            }
+        }
+        let demand = demand.or_else(|| self.demand_of_verdict(strongest));
+        Ok(demand.map_or_else(HookAnswer::go_on, |demand| self.present(demand)))
+    }
+
+    /// Labels a session that is seen for the first time, or of which more is known now.
+    fn add_labels(&self) -> Result<bool, Status> {
+        let payload = self.payload;
+        let mut labels = payload.labels();
+        labels.extend(self.labels.clone());
+        let is_new = self.sessions.with(&payload.session, |known| {
+            let is_new = labels
+                .iter()
+                .any(|(key, _)| !known.labels.contains_key(key));
+            if is_new {
+                known.labels.extend(labels.clone());
+            }
+            is_new
+        });
+        if is_new {
+            self.api.add_labels(&payload.session, &labels)?;
+        }
+        Ok(is_new)
+    }
+
+    /// A prompt to a terminated session is refused, and is not what the agent did.
+    fn check_prompt(&self) -> Result<Option<Demand>, Status> {
+        let call = ToolCall::default();
+        let HookPayload { session, .. } = self.payload;
+        let CallCheck {
+            action, verdict, ..
+        } = self.api.check(session, &AgentId::default(), &call)?;
+        Ok((action == Some(Action::Terminate)).then_some(Demand {
+            instruction: Instruction::Stop,
+            verdict,
+        }))
+    }
+
+    /// Records an event and returns its verdict.
+    fn record(
+        &self,
+        mut event: Event,
+        cost: Cost,
+        is_labelled_now: bool,
+    ) -> Result<Option<Arc<Verdict>>, Status> {
+        let is_known_text = self.sessions.with(&event.session, |known| {
+            if let EventBody::Call(call) = &mut event.body
+                && let Some(outcome) = known.take_outcome(&event.event_id)
+            {
+                outcome.apply_to(call);
+            }
+            let is_agent_turn =
+                matches!(&event.body, EventBody::Turn(turn) if turn.role == Role::Agent);
+            if is_agent_turn && known.has_deltas {
+                return true;
+            }
+            event.cost = cost;
+            event.cost += std::mem::take(&mut known.cost);
+            false
+        });
+        if is_known_text {
+            return Ok(None);
+        }
+        let outcome = self.api.record_event(&event)?;
+        // The session was evicted since it got its labels.
+        if outcome.index == Some(0) && !is_labelled_now {
+            let labels = self
+                .sessions
+                .with(&event.session, |known| known.labels.clone());
+            self.api.add_labels(&event.session, &labels)?;
+        }
+        Ok(outcome.verdict)
+    }
+
+    /// Whether the call may be made. A refusal is recorded.
+    fn check_asked_call(&self, asked: AskedCall) -> Result<Option<Demand>, Status> {
+        if self.settings.shadow {
+            return Ok(None);
+        }
+        let HookPayload {
+            agent,
+            session,
+            sub_agent,
+            ..
+        } = self.payload;
+        let CallCheck {
+            action,
+            verdict,
+            standing,
+        } = self.api.check(session, sub_agent, &asked.call)?;
+        let instruction = match action {
+            None | Some(Action::Alert | Action::Warn | Action::Throttle | Action::Checkpoint) => {
+                return Ok(None);
+            }
+            Some(Action::Terminate) => Instruction::Stop,
+            // It stops one generation, which has ended.
+            Some(Action::Break) => return Ok(None),
+            Some(Action::Ask) if agent.capabilities.asks => {
+                let id = verdict.as_ref().map(|verdict| verdict.id);
+                let id = id.or(standing.map(|standing| standing.verdict));
+                let may_ask =
+                    id.is_none_or(|id| self.sessions.with(session, |known| known.may_ask(id)));
+                if !may_ask {
+                    return Ok(None);
+                }
+                Instruction::Confirm
+            }
+            Some(Action::Escalate) if self.settings.escalate == EscalateMode::Stop => {
+                Instruction::Stop
+            }
+            Some(Action::Ask | Action::Block | Action::Escalate) => Instruction::Refuse,
+        };
+        let demand = Demand {
+            instruction,
+            verdict,
+        };
+        if instruction != Instruction::Refuse {
+            return Ok(Some(demand));
+        }
+        if !agent.capabilities.refuses {
+            let instruction = Instruction::Advise;
+            return Ok(Some(Demand {
+                instruction,
+                ..demand
+            }));
+        }
+        self.record_refusal(asked, demand).map(Some)
+    }
+
+    /// Records a refused call, or leaves it to the event that follows it.
+    fn record_refusal(&self, asked: AskedCall, refusal: Demand) -> Result<Demand, Status> {
+        let AskedCall { call_id, call } = asked;
+        let HookPayload {
+            agent,
+            session,
+            sub_agent,
+            ..
+        } = self.payload;
+        if agent.capabilities.reports_refusals {
+            let outcome = ReportedOutcome {
+                outcome: Outcome::Blocked,
+                content_hash: String::new(),
+            };
+            self.sessions
+                .with(session, |known| known.keep_outcome(call_id, outcome));
+            return Ok(refusal);
+        }
+        let event = Event {
+            session: session.clone(),
+            event_id: call_id,
+            time: None,
+            agent: sub_agent.clone(),
+            round_id: String::new(),
+            state_hash: String::new(),
+            cost: Cost::default(),
+            body: EventBody::Call(ToolCall {
+                outcome: Some(Outcome::Blocked),
+                ..call
+            }),
+        };
+        let verdict = self.record(event, Cost::default(), false)?;
+        // Asking again and again for a refused call has raised the loop.
+        let raised = self.undelivered(verdict).and_then(|verdict| {
+            let action = verdict.effective_action()?;
+            let ends = action == Action::Terminate
+                || action == Action::Escalate && self.settings.escalate == EscalateMode::Stop;
+            Some(Demand {
+                instruction: if ends {
+                    Instruction::Stop
+                } else {
+                    Instruction::Refuse
+                },
+                verdict: Some(verdict),
+            })
+        });
+        Ok(raised.unwrap_or(refusal))
+    }
+
+    /// A verdict that is to be acted on and was not delivered. A termination is in force
+    /// until a reset, so it is told each time.
+    fn undelivered(&self, verdict: Option<Arc<Verdict>>) -> Option<Arc<Verdict>> {
+        let verdict = verdict.filter(|verdict| verdict.effective_action().is_some())?;
+        let is_delivered = !verdict.terminates()
+            && self.sessions.with(&self.payload.session, |known| {
+                known.is_delivered(verdict.id)
+            });
+        (!is_delivered).then_some(verdict)
+    }
+
+    /// What the verdicts of this payload, or of earlier ones without a reply, ask for.
+    fn demand_of_verdict(&self, found: Option<Arc<Verdict>>) -> Option<Demand> {
+        let HookPayload { session, event, .. } = self.payload;
+        if matches!(event.seat, Seat::Silent | Seat::BeforeCall) || self.settings.shadow {
+            self.sessions.with(session, |known| {
+                known.undelivered = stronger(known.undelivered.take(), found);
+            });
+            return None;
+        }
+        let earlier = self
+            .sessions
+            .with(session, |known| known.undelivered.take());
+        let verdict = stronger(self.undelivered(earlier), found)?;
+        let instruction = match verdict.effective_action()? {
+            Action::Alert => Instruction::Notify,
+            Action::Break if self.may_rework() => Instruction::Rework,
+            Action::Escalate if self.settings.escalate == EscalateMode::Stop => Instruction::Stop,
+            Action::Terminate => Instruction::Stop,
+            _ => Instruction::Advise,
+        };
+        Some(Demand {
+            instruction,
+            verdict: Some(verdict),
+        })
+    }
+
+    /// Whether the end of the turn may be answered with more work: once per prompt, and
+    /// not while the agent works on such an answer, because it would never end.
+    fn may_rework(&self) -> bool {
+        let payload = self.payload;
+        payload.event.seat == Seat::TurnEnd
+            && payload.agent.capabilities.reworks
+            && payload.value("/stop_hook_active") == Some(&Value::Bool(false))
+            && self.sessions.with(&payload.session, |known| {
+                known.may_rework(payload.prompt_id())
+            })
+    }
+
+    /// The reply. A verdict that it cannot tell waits for the next one.
+    fn present(&self, demand: Demand) -> HookAnswer {
+        let Demand {
+            instruction,
+            verdict,
+        } = demand;
+        let payload = self.payload;
+        if self.settings.shadow {
+            return HookAnswer::go_on();
+        }
+        let wording = Wording {
+            prefix: &self.settings.prefix,
+            agent: payload.agent,
+            session: &payload.session,
+            directory: payload.directory(),
+        };
+        let line = match instruction {
+            Instruction::Stop => wording.stop_line(verdict.as_deref()),
+            _ => wording.line(verdict.as_deref()),
+        };
+        let reply = (payload.agent.reply)(&ReplyRequest {
+            event: payload.event,
+            instruction,
+            line: &line,
+            advice: &wording.advice(verdict.as_deref()),
+            unattended: self.settings.escalate == EscalateMode::Stop,
+        });
+        // Remember what was told, or what is still to be told.
+        self.sessions
+            .with(&payload.session, |known| match (&verdict, &reply) {
+                (Some(verdict), Some(_)) => known.mark_delivered(verdict.id),
+                (verdict, None) => known.undelivered = verdict.clone(),
+                (None, Some(_)) => {}
+            });
+        let Some(reply) = reply else {
+            return HookAnswer::go_on();
+        };
+        let is_throttled = verdict
+            .as_deref()
+            .is_some_and(|verdict| verdict.effective_action() == Some(Action::Throttle));
+        let retry_after = verdict.as_deref().and_then(|verdict| verdict.retry_after);
+        HookAnswer {
+            reply,
+            kind: match instruction {
+                Instruction::Notify | Instruction::Advise | Instruction::Rework => {
+                    HookReplyKind::Told
+                }
+                Instruction::Confirm => HookReplyKind::Asked,
+                Instruction::Refuse => HookReplyKind::Refused,
+                Instruction::Stop => HookReplyKind::Stopped,
+            },
+            hold_time: retry_after.filter(|_| is_throttled && self.settings.hold_throttle),
+            termination: verdict.filter(|verdict| verdict.terminates()),
+        }
+    }
+}
+
+/// The verdict with the stronger action; of equals the later one.
+fn stronger(first: Option<Arc<Verdict>>, second: Option<Arc<Verdict>>) -> Option<Arc<Verdict>> {
+    let action = |verdict: &Arc<Verdict>| verdict.effective_action();
+    match (first, second) {
+        (Some(first), Some(second)) if action(&first) > action(&second) => Some(first),
+        (first, second) => second.or(first),
+    }
+}

@@ -1,0 +1,216 @@
+//! What the route remembers of sessions between their hooks: what was delivered, and what
+//! one hook says for another. Bounded, and lost at a restart: a verdict from before the
+//! start counts as delivered.
+
+use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc, time::SystemTime};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::{
+    domain::{Cost, Labels, SessionId, Verdict, VerdictId},
+    ingest::ReportedOutcome,
+};
+
+/// Sessions that are remembered. The least recent is dropped, whose hooks are then as
+/// those of a session that is seen for the first time.
+const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
+/// Delivered verdicts of a session that are remembered.
+const DELIVERED_MAX: usize = 16;
+/// Calls of a session whose outcome is known and which are not recorded yet.
+const OUTCOMES_MAX: usize = 32;
+
+pub(super) struct HookSessions {
+    sessions: Mutex<LruCache<SessionId, HookSession>>,
+    /// Verdicts before this one are from before the start.
+    first_verdict: VerdictId,
+}
+
+/// What is remembered of a session.
+pub(super) struct HookSession {
+    /// The labels that the session was given. Empty: none yet.
+    pub labels: Labels,
+    /// The text of the agent's turns comes in pieces, so their ends do not count again.
+    pub has_deltas: bool,
+    /// A verdict that no reply has carried yet.
+    pub undelivered: Option<Arc<Verdict>>,
+    /// What was spent since the last event.
+    pub cost: Cost,
+    /// Verdicts before this one are delivered.
+    delivered_before: VerdictId,
+    delivered: VecDeque<VerdictId>,
+    /// Verdicts about which a person was asked.
+    asked: VecDeque<VerdictId>,
+    outcomes: VecDeque<(String, ReportedOutcome)>,
+    /// The last prompt whose turn was answered with more work.
+    reworked_prompt: Option<String>,
+}
+
+impl HookSessions {
+    pub fn new(started_at: SystemTime) -> Self {
+        Self {
+            sessions: Mutex::new(LruCache::new(SESSIONS_MAX)),
+            first_verdict: VerdictId::lower_bound_at(started_at),
+        }
+    }
+
+    /// Reads or changes what is remembered of a session.
+    pub fn with<T>(&self, session: &SessionId, change: impl FnOnce(&mut HookSession) -> T) -> T {
+        let mut sessions = self.sessions.lock();
+        let entry =
+            sessions.get_or_insert_mut_ref(session, || HookSession::new(self.first_verdict));
+        change(entry)
+    }
+
+    pub fn remove(&self, session: &SessionId) {
+        self.sessions.lock().pop(session);
+    }
+}
+
+impl HookSession {
+    fn new(delivered_before: VerdictId) -> Self {
+        Self {
+            labels: Labels::default(),
+            has_deltas: false,
+            undelivered: None,
+            cost: Cost::default(),
+            delivered_before,
+            delivered: VecDeque::new(),
+            asked: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            reworked_prompt: None,
+        }
+    }
+
+    pub fn is_delivered(&self, verdict: VerdictId) -> bool {
+        verdict < self.delivered_before || self.delivered.contains(&verdict)
+    }
+
+    pub fn mark_delivered(&mut self, verdict: VerdictId) {
+        if self.is_delivered(verdict) {
+            return;
+        }
+        if let Some(oldest) = push_bounded(&mut self.delivered, verdict, DELIVERED_MAX) {
+            let next = VerdictId(oldest.0.saturating_add(1));
+            self.delivered_before = self.delivered_before.max(next);
+        }
+    }
+
+    /// Whether a person is to be asked because of this verdict: once.
+    pub fn may_ask(&mut self, verdict: VerdictId) -> bool {
+        if verdict < self.delivered_before || self.asked.contains(&verdict) {
+            return false;
+        }
+        push_bounded(&mut self.asked, verdict, DELIVERED_MAX);
+        true
+    }
+
+    pub fn keep_outcome(&mut self, call_id: String, outcome: ReportedOutcome) {
+        self.outcomes.retain(|(known, _)| *known != call_id);
+        push_bounded(&mut self.outcomes, (call_id, outcome), OUTCOMES_MAX);
+    }
+
+    pub fn take_outcome(&mut self, call_id: &str) -> Option<ReportedOutcome> {
+        let position = self
+            .outcomes
+            .iter()
+            .position(|(known, _)| known == call_id)?;
+        let (_, outcome) = self.outcomes.remove(position)?;
+        Some(outcome)
+    }
+
+    /// Whether the end of this prompt's turn may be answered with more work: once.
+    pub fn may_rework(&mut self, prompt_id: String) -> bool {
+        let is_first = self.reworked_prompt.as_ref() != Some(&prompt_id);
+        self.reworked_prompt = Some(prompt_id);
+        is_first
+    }
+}
+
+/// Adds an entry. Returns the oldest if there are too many.
+fn push_bounded<T>(entries: &mut VecDeque<T>, entry: T, len_max: usize) -> Option<T> {
+    entries.push_back(entry);
+    if entries.len() > len_max {
+        entries.pop_front()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::domain::Outcome;
+
+    fn table() -> HookSessions {
+        HookSessions::new(UNIX_EPOCH + Duration::from_secs(1_000))
+    }
+
+    fn verdict(secs: u64) -> VerdictId {
+        VerdictId::lower_bound_at(UNIX_EPOCH + Duration::from_secs(secs))
+    }
+
+    fn session(id: &str) -> SessionId {
+        SessionId::parse(id).unwrap()
+    }
+
+    #[test]
+    fn a_verdict_is_delivered_once_also_after_many_others() {
+        let table = table();
+        table.with(&session("s"), |entry| {
+            assert!(entry.is_delivered(verdict(999)), "from before the start");
+            for secs in 1_000..1_100 {
+                assert!(!entry.is_delivered(verdict(secs)));
+                entry.mark_delivered(verdict(secs));
+            }
+            assert!((1_000..1_100).all(|secs| entry.is_delivered(verdict(secs))));
+            assert_eq!(entry.delivered.len(), DELIVERED_MAX);
+        });
+        // Another sub-agent's earlier verdict is not lost.
+        table.with(&session("t"), |entry| {
+            entry.mark_delivered(verdict(1_005));
+            assert!(!entry.is_delivered(verdict(1_004)));
+        });
+    }
+
+    #[test]
+    fn a_person_is_asked_once_about_a_verdict() {
+        table().with(&session("s"), |entry| {
+            assert!(entry.may_ask(verdict(1_001)));
+            assert!(!entry.may_ask(verdict(1_001)));
+            assert!(!entry.may_ask(verdict(900)), "from before the start");
+        });
+    }
+
+    #[test]
+    fn a_prompt_is_worked_on_again_once() {
+        table().with(&session("s"), |entry| {
+            assert!(entry.may_rework("p1".to_owned()));
+            assert!(!entry.may_rework("p1".to_owned()));
+            assert!(entry.may_rework("p2".to_owned()));
+        });
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let table = table();
+        let outcome = ReportedOutcome {
+            outcome: Outcome::Ok,
+            content_hash: String::new(),
+        };
+        table.with(&session("s"), |entry| {
+            for call in 0..100 {
+                entry.keep_outcome(call.to_string(), outcome.clone());
+            }
+            assert_eq!(entry.outcomes.len(), OUTCOMES_MAX);
+            assert!(entry.take_outcome("99").is_some());
+            assert!(entry.take_outcome("99").is_none());
+        });
+        for id in 0..5_000 {
+            table.with(&session(&format!("s{id}")), |_| ());
+        }
+        assert_eq!(table.sessions.lock().len(), SESSIONS_MAX.get());
+    }
+}

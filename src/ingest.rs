@@ -1,0 +1,130 @@
+//! The normaliser: what agent programs send to their hooks, as events of the service, and
+//! what the service answers, in the form that each program understands.
+//!
+//! An agent is one file in `agents/`: a table of names ([`AgentSpec`]) and two functions,
+//! from a payload to [`Input`]s and from an [`Instruction`] to a [`Reply`]. `payload` reads
+//! the fields that the table names, `input` has what the agents share (outcomes, content
+//! hashes, what is not a user's turn), `wording` the sentences for the person and for the
+//! agent. docs/agents/adding.md adds a ninth agent step by step.
+//!
+//! Uses: domain, text.
+
+mod agents;
+mod input;
+mod payload;
+mod reply;
+mod wording;
+
+pub use agents::AGENTS;
+pub use input::{AskedCall, Input, ReportedOutcome};
+pub use payload::{HookPayload, HookQuery, PayloadError};
+pub use reply::{Instruction, Reply, ReplyRequest};
+pub use wording::Wording;
+
+use serde_json::Value;
+
+/// The name with which a caller leaves it to the payload which agent it is from.
+pub const AUTO: &str = "auto";
+
+/// An agent program whose hooks can call the service.
+#[derive(Debug)]
+pub struct AgentSpec {
+    /// The name in the route, in configuration, in the label `agent` and in metrics.
+    pub name: &'static str,
+    /// The name for people.
+    pub title: &'static str,
+    /// Other names by which people call it.
+    pub aliases: &'static [&'static str],
+    /// The names of its executable, or of the script that its interpreter runs.
+    pub executables: &'static [&'static str],
+    /// The command that opens a session again; `{}` is the session's id.
+    pub resume: &'static str,
+    /// Where the fields of a payload are.
+    pub fields: FieldTable,
+    /// The events that are known. Others are answered with `{}`.
+    pub events: &'static [HookEvent],
+    pub capabilities: Capabilities,
+    /// Whether a payload without another hint is from this agent.
+    pub recognises: fn(&Value) -> bool,
+    pub inputs: fn(&HookPayload) -> Vec<Input>,
+    /// `None`: nothing can be said or done at this event.
+    pub reply: fn(&ReplyRequest) -> Option<Reply>,
+}
+
+/// Where the fields of a payload are, as JSON pointers. Empty: there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldTable {
+    /// The name of the event. The query has it where the payload does not.
+    pub event: &'static str,
+    /// The session's id; the first that is there counts.
+    pub session: &'static [&'static str],
+    /// The sub-agent's id; absent for the main agent.
+    pub sub_agent: &'static str,
+    /// The working directory.
+    pub directory: &'static str,
+    pub model: &'static str,
+    /// What identifies the user's prompt that the agent works on.
+    pub prompt_id: &'static str,
+}
+
+/// An event that a hook can be registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HookEvent {
+    pub name: &'static str,
+    pub seat: Seat,
+}
+
+/// When an event happens, which decides what its reply can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// A call is about to be made.
+    BeforeCall,
+    /// Calls are done, and the agent goes on with their results and the reply.
+    AfterCall,
+    /// The user has said something.
+    Prompt,
+    /// The agent has finished its turn.
+    TurnEnd,
+    /// The reply is not used.
+    Silent,
+}
+
+/// What an agent can do that others cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// A person can be asked about a call. Otherwise it is refused.
+    pub asks: bool,
+    /// A call can be refused while the run goes on.
+    pub refuses: bool,
+    /// An event follows a refused call and is recorded as the refusal. Otherwise the
+    /// refusal is recorded when it is given.
+    pub reports_refusals: bool,
+    /// The end of a turn can be answered with more work.
+    pub reworks: bool,
+}
+
+impl AgentSpec {
+    pub fn event(&self, name: &str) -> Option<&'static HookEvent> {
+        self.events.iter().find(|event| event.name == name)
+    }
+
+    /// The command that opens a session again.
+    pub fn resume_command(&self, session_id: &str) -> String {
+        self.resume.replace("{}", session_id)
+    }
+}
+
+/// The agent with this name or alias.
+pub fn find_agent(name: &str) -> Option<&'static AgentSpec> {
+    let mut agents = AGENTS.iter().copied();
+    agents.find(|agent| agent.name == name || agent.aliases.contains(&name))
+}
+
+/// The agent that sends payloads like this one.
+pub fn recognise_agent(body: &Value) -> Option<&'static AgentSpec> {
+    let mut agents = AGENTS.iter().copied();
+    agents.find(|agent| (agent.recognises)(body))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Claude Code. PostToolBatch fires once per response of the model, after calls that
+//! succeeded, failed or were refused, so it is where calls are recorded; PostToolUse and
+//! PostToolUseFailure come before it and say how a call went.
+
+use serde_json::{Value, json};
+
+use crate::{
+    domain::{Channel, Delta, Outcome, Role, ToolCall},
+    ingest::{
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
+        ReplyRequest, ReportedOutcome, Seat, input,
+    },
+};
+
+pub const AGENT: AgentSpec = AgentSpec {
+    name: "claude-code",
+    title: "Claude Code",
+    aliases: &["claude"],
+    executables: &["claude"],
+    resume: "claude --resume {}",
+    fields: FieldTable {
+        event: "/hook_event_name",
+        session: &["/session_id"],
+        sub_agent: "/agent_id",
+        directory: "/cwd",
+        model: "/model",
+        prompt_id: "/prompt_id",
+    },
+    events: &[
+        event("PreToolUse", Seat::BeforeCall),
+        event("PostToolUse", Seat::Silent),
+        // Its `continue: false` is ignored.
+        event("PostToolUseFailure", Seat::Silent),
+        event("PostToolBatch", Seat::AfterCall),
+        event("UserPromptSubmit", Seat::Prompt),
+        event("Stop", Seat::TurnEnd),
+        event("SubagentStop", Seat::TurnEnd),
+        event("MessageDisplay", Seat::Silent),
+        event("PostCompact", Seat::Silent),
+        event("PreCompact", Seat::Silent),
+        event("SessionStart", Seat::Silent),
+        event("SubagentStart", Seat::Silent),
+        event("SessionEnd", Seat::Silent),
+        event("Notification", Seat::Silent),
+    ],
+    capabilities: Capabilities {
+        asks: true,
+        refuses: true,
+        reports_refusals: true,
+        reworks: true,
+    },
+    recognises,
+    inputs,
+    reply,
+};
+
+const fn event(name: &'static str, seat: Seat) -> HookEvent {
+    HookEvent { name, seat }
+}
+
+fn recognises(body: &Value) -> bool {
+    let path = body.get("transcript_path").and_then(Value::as_str);
+    path.is_some_and(|path| path.contains("/.claude/"))
+}
+
+fn inputs(payload: &HookPayload) -> Vec<Input> {
+    match payload.event.name {
+        "PreToolUse" => vec![input::ask(
+            payload.text("/tool_use_id"),
+            payload.text("/tool_name"),
+            payload.value("/tool_input"),
+        )],
+        "PostToolUse" => vec![outcome(payload, Outcome::Ok)],
+        "PostToolUseFailure" => vec![outcome(payload, Outcome::Error)],
+        "PostToolBatch" => batch(payload),
+        "UserPromptSubmit" => {
+            let event_id = match &*payload.prompt_id() {
+                "" => String::new(),
+                id => format!("prompt:{id}"),
+            };
+            let turn = input::prompt_turn(payload, payload.text("/prompt"), event_id);
+            turn.into_iter().collect()
+        }
+        "Stop" | "SubagentStop" => match payload.text("/last_assistant_message") {
+            "" => Vec::new(),
+            text => vec![input::turn(payload, Role::Agent, text, String::new())],
+        },
+        "MessageDisplay" => vec![Input::Delta(Delta {
+            session: payload.session.clone(),
+            agent: payload.sub_agent.clone(),
+            turn_id: input::bounded_id(payload.text("/message_id")),
+            channel: Channel::Visible,
+            text: payload.text("/delta").to_owned(),
+            end_of_turn: payload.flag("/final") == Some(true),
+        })],
+        "PostCompact" => vec![input::compaction(payload)],
+        "SessionEnd" => vec![Input::End],
+        _ => Vec::new(),
+    }
+}
+
+/// How a call went, for the batch that records it.
+fn outcome(payload: &HookPayload, outcome: Outcome) -> Input {
+    Input::Outcome {
+        call_id: input::bounded_id(payload.text("/tool_use_id")),
+        outcome: ReportedOutcome {
+            outcome,
+            content_hash: content_hash(payload).unwrap_or_default(),
+        },
+    }
+}
+
+/// The hash of a file that was read whole, or as a write or an edit leaves it.
+fn content_hash(payload: &HookPayload) -> Option<String> {
+    let text_at = |path: &str| payload.value(path).and_then(Value::as_str);
+    let number_at = |path: &str| payload.value(path).and_then(Value::as_i64);
+    match payload.text("/tool_name") {
+        "Read" => {
+            let file = "/tool_response/file";
+            let lines = number_at(&format!("{file}/numLines"))?;
+            let is_whole = number_at(&format!("{file}/startLine"))? == 1
+                && number_at(&format!("{file}/totalLines"))? == lines;
+            let content = text_at(&format!("{file}/content"))?;
+            is_whole.then(|| input::content_hash(content))
+        }
+        "Write" => text_at("/tool_input/content").map(input::content_hash),
+        "Edit" => {
+            let original = text_at("/tool_response/originalFile")?;
+            let old = text_at("/tool_response/oldString")?;
+            let new = text_at("/tool_response/newString")?;
+            let edited = if payload.flag("/tool_response/replaceAll") == Some(true) {
+                original.replace(old, new)
+            } else {
+                original.replacen(old, new, 1)
+            };
+            Some(input::content_hash(&edited))
+        }
+        _ => None,
+    }
+}
+
+/// The calls of one response of the model.
+fn batch(payload: &HookPayload) -> Vec<Input> {
+    let calls = payload.value("/tool_calls").and_then(Value::as_array);
+    let calls = calls.map(Vec::as_slice).unwrap_or_default();
+    let id_of = |call: &'_ Value| {
+        let id = call.get("tool_use_id").and_then(Value::as_str);
+        id.unwrap_or_default().to_owned()
+    };
+    let round_id = calls.first().map(id_of).unwrap_or_default();
+    let events = calls.iter().map(|call| {
+        let finished = batch_call(payload, call);
+        input::call_event(payload, &id_of(call), &round_id, finished)
+    });
+    events.collect()
+}
+
+fn batch_call(payload: &HookPayload, call: &Value) -> ToolCall {
+    let tool = call.get("tool_name").and_then(Value::as_str);
+    let text = input::text_of(call.get("tool_response"));
+    // "PreToolUse:Read hook error: [unstuck] …"
+    let is_refusal = text.starts_with("PreToolUse:")
+        && text
+            .split_once(" hook error: ")
+            .is_some_and(|(_, reason)| reason.starts_with(payload.prefix));
+    let outcome = if is_refusal {
+        Some(Outcome::Blocked)
+    } else if text.starts_with("<tool_use_error>") || is_failed_command(&text) {
+        Some(Outcome::Error)
+    } else {
+        None
+    };
+    input::finished_call(
+        tool.unwrap_or_default(),
+        call.get("tool_input"),
+        text,
+        outcome,
+    )
+}
+
+/// "Exit code 3", then the output.
+fn is_failed_command(text: &str) -> bool {
+    let line = text.lines().next().unwrap_or_default();
+    let code = line.strip_prefix("Exit code ").map(str::parse::<i32>);
+    code.is_some_and(|code| code.is_ok_and(|code| code != 0))
+}
+
+fn reply(request: &ReplyRequest) -> Option<Reply> {
+    let ReplyRequest {
+        event,
+        instruction,
+        line,
+        advice,
+        unattended,
+    } = *request;
+    let stop = json!({"continue": false, "stopReason": line});
+    let body = match (event.seat, instruction) {
+        (Seat::Silent, _) => return None,
+        // `continue: false` alone would still make the call.
+        (Seat::BeforeCall, Instruction::Stop) => json!({
+            "continue": false,
+            "stopReason": line,
+            "hookSpecificOutput": permission("deny", line),
+        }),
+        (_, Instruction::Stop) => stop,
+        (Seat::BeforeCall, Instruction::Refuse) => json!({
+            "systemMessage": line,
+            "hookSpecificOutput": permission("deny", advice),
+        }),
+        // The dialog does not show the reason, so the person gets it as a message.
+        (Seat::BeforeCall, Instruction::Confirm) => json!({
+            "systemMessage": line,
+            "hookSpecificOutput": permission(if unattended { "defer" } else { "ask" }, line),
+        }),
+        (Seat::TurnEnd, Instruction::Rework) => json!({
+            "decision": "block",
+            "reason": advice,
+            "systemMessage": line,
+        }),
+        // Nothing but a message is shown at these.
+        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+            json!({"systemMessage": line})
+        }
+        (Seat::AfterCall | Seat::Prompt, _) => json!({
+            "systemMessage": line,
+            "hookSpecificOutput": {
+                "hookEventName": event.name,
+                "additionalContext": advice,
+            },
+        }),
+    };
+    Some(Reply::new(body))
+}
+
+fn permission(decision: &str, reason: &str) -> Value {
+    json!({
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    })
+}

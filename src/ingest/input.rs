@@ -1,0 +1,225 @@
+//! What a payload says, and what all agents have in common in saying it.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::HookPayload;
+use crate::{
+    domain::{
+        Args, Cost, Delta, Event, EventBody, Marker, MarkerKind, Outcome, Role, ToolCall, Turn,
+        sanitize,
+    },
+    text::harness,
+};
+
+/// One statement of a payload.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Something has happened.
+    Event(Event),
+    /// A piece of the agent's text.
+    Delta(Delta),
+    /// A call is about to be made: may it? Never an event.
+    Ask(AskedCall),
+    /// How a call went that another event will record.
+    Outcome {
+        call_id: String,
+        outcome: ReportedOutcome,
+    },
+    /// What earlier events have cost. It is added to the next event.
+    Cost(Cost),
+    /// The session has ended.
+    End,
+}
+
+/// A call that is about to be made.
+#[derive(Clone, Debug)]
+pub struct AskedCall {
+    /// The id with which its result will be reported.
+    pub call_id: String,
+    pub call: ToolCall,
+}
+
+/// How a call went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportedOutcome {
+    pub outcome: Outcome,
+    /// Empty: unknown.
+    pub content_hash: String,
+}
+
+impl ReportedOutcome {
+    /// Adds it to the call. A failed call's output is its error.
+    pub fn apply_to(self, call: &mut ToolCall) {
+        call.content_hash = self.content_hash;
+        set_outcome(call, Some(self.outcome));
+    }
+}
+
+/// The bytes of an id of an event, a round or an agent.
+const ID_BYTES_MAX: usize = 128;
+/// The bytes of a tool's name.
+const TOOL_BYTES_MAX: usize = 128;
+
+/// An id that is not too long: a longer one is replaced by its hash.
+pub(super) fn bounded_id(id: &str) -> String {
+    if id.len() <= ID_BYTES_MAX {
+        return id.to_owned();
+    }
+    content_hash(id)
+}
+
+/// A fingerprint of a text.
+pub(super) fn content_hash(text: &str) -> String {
+    let hash = blake3::hash(text.as_bytes());
+    hash.to_hex().get(..32).unwrap_or_default().to_owned()
+}
+
+/// A call without its outcome. A tool without a name is called `unknown`, because the
+/// engine compares calls by name.
+pub(super) fn new_call(tool: &str, args: Option<&Value>) -> ToolCall {
+    let name = sanitize::prefix(tool, TOOL_BYTES_MAX);
+    ToolCall {
+        tool: if name.is_empty() { "unknown" } else { name }.to_owned(),
+        args: match args {
+            None => Args::Unknown,
+            Some(Value::String(text)) => Args::Text(text.clone()),
+            Some(value) => Args::Text(value.to_string()),
+        },
+        ..ToolCall::default()
+    }
+}
+
+/// A call with what it returned. Without an outcome, the exit code in the text decides.
+pub(super) fn finished_call(
+    tool: &str,
+    args: Option<&Value>,
+    text: Cow<'_, str>,
+    outcome: Option<Outcome>,
+) -> ToolCall {
+    let in_text = || harness::strip(&text).exit_code.map(outcome_of_exit_code);
+    let outcome = outcome.or_else(in_text);
+    let mut call = ToolCall {
+        result: Some(text.into_owned()),
+        ..new_call(tool, args)
+    };
+    set_outcome(&mut call, outcome);
+    call
+}
+
+/// A failed call's output is its error.
+fn set_outcome(call: &mut ToolCall, outcome: Option<Outcome>) {
+    call.outcome = outcome;
+    if outcome == Some(Outcome::Error)
+        && let Some(output) = call.result.take()
+    {
+        call.error = output;
+    }
+}
+
+pub(super) fn outcome_of_exit_code(code: i32) -> Outcome {
+    if code == 0 {
+        Outcome::Ok
+    } else {
+        Outcome::Error
+    }
+}
+
+/// The text of a result: itself, the texts of a list of parts, or JSON.
+pub(super) fn text_of(value: Option<&Value>) -> Cow<'_, str> {
+    match value {
+        None | Some(Value::Null) => Cow::Borrowed(""),
+        Some(Value::String(text)) => Cow::Borrowed(text),
+        Some(Value::Array(parts)) => {
+            let texts = parts.iter().map(|part| match part.get("text") {
+                Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
+                _ => Cow::Owned(part.to_string()),
+            });
+            Cow::Owned(texts.collect::<Vec<_>>().join("\n"))
+        }
+        Some(other) => Cow::Owned(other.to_string()),
+    }
+}
+
+/// What a harness sends in the user's place. To take it for the user's would reset all
+/// counts.
+const INJECTED_PROMPTS: &[&str] = &[
+    "<task-notification>",
+    "<system-reminder>",
+    "<local-command-",
+    "<command-",
+    "System: Potential loop detected",
+];
+
+/// The turn of a prompt; `None`: it is empty, which no user sends.
+pub(super) fn prompt_turn(payload: &HookPayload, prompt: &str, event_id: String) -> Option<Input> {
+    let text = prompt.trim_start();
+    if text.is_empty() {
+        return None;
+    }
+    let is_injected = INJECTED_PROMPTS.iter().any(|start| text.starts_with(start));
+    let role = if is_injected {
+        Role::System
+    } else {
+        Role::User
+    };
+    Some(turn(payload, role, prompt, event_id))
+}
+
+pub(super) fn turn(payload: &HookPayload, role: Role, text: &str, event_id: String) -> Input {
+    let turn = Turn {
+        turn_id: String::new(),
+        role,
+        text: text.to_owned(),
+    };
+    event(payload, event_id, String::new(), EventBody::Turn(turn))
+}
+
+pub(super) fn compaction(payload: &HookPayload) -> Input {
+    marker(payload, MarkerKind::Compaction, String::new())
+}
+
+pub(super) fn marker(payload: &HookPayload, kind: MarkerKind, event_id: String) -> Input {
+    let marker = Marker {
+        kind,
+        context_tokens: 0,
+    };
+    event(payload, event_id, String::new(), EventBody::Marker(marker))
+}
+
+/// A finished call. The calls of one response of the model share `round_id`.
+pub(super) fn call_event(
+    payload: &HookPayload,
+    call_id: &str,
+    round_id: &str,
+    call: ToolCall,
+) -> Input {
+    event(
+        payload,
+        bounded_id(call_id),
+        bounded_id(round_id),
+        EventBody::Call(call),
+    )
+}
+
+/// A question whether a call may be made.
+pub(super) fn ask(call_id: &str, tool: &str, args: Option<&Value>) -> Input {
+    Input::Ask(AskedCall {
+        call_id: bounded_id(call_id),
+        call: new_call(tool, args),
+    })
+}
+
+fn event(payload: &HookPayload, event_id: String, round_id: String, body: EventBody) -> Input {
+    Input::Event(Event {
+        session: payload.session.clone(),
+        event_id,
+        time: None,
+        agent: payload.sub_agent.clone(),
+        round_id,
+        state_hash: String::new(),
+        cost: Cost::default(),
+        body,
+    })
+}

@@ -1,0 +1,92 @@
+//! The sentences of a reply: a line for the person, the correction for the agent.
+
+use super::AgentSpec;
+use crate::domain::{Action, SessionId, Verdict, sanitize};
+
+/// The longest line for a person.
+const LINE_CHARS_MAX: usize = 300;
+
+/// The detector whose pattern is said in another order for the person at the terminal.
+const READ_LOOP: &str = "read_loop";
+
+/// What the sentences need to know of the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Wording<'a> {
+    /// What each text begins with, so that people see who speaks and that the service
+    /// recognises its own words in a result.
+    pub prefix: &'a str,
+    pub agent: &'a AgentSpec,
+    pub session: &'a SessionId,
+    /// Paths below it are shown relative to it.
+    pub directory: &'a str,
+}
+
+impl Wording<'_> {
+    /// What happened, for a person: one plain line.
+    pub fn line(&self, verdict: Option<&Verdict>) -> String {
+        self.prefixed_line(&verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict)))
+    }
+
+    /// Why the run ends and how to go on.
+    pub fn stop_line(&self, verdict: Option<&Verdict>) -> String {
+        let pattern = verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict));
+        let resume = self.agent.resume_command(self.session.as_str());
+        let is_sub_agent = verdict.is_some_and(|verdict| !verdict.agent.is_main());
+        let is_over = verdict.is_none_or(Verdict::terminates);
+        let next_step = match (is_over, is_sub_agent) {
+            (true, true) => "This sub-agent is ended; the others go on.".to_owned(),
+            (true, false) => format!(
+                "The session is ended. To go on: unstuck reset {} --reason WHY, then {resume}",
+                self.session
+            ),
+            (false, _) => format!("Stopped for a person to look. To go on: {resume}"),
+        };
+        self.prefixed_line(&format!("{pattern}. {next_step}"))
+    }
+
+    /// What the agent must do differently.
+    pub fn advice(&self, verdict: Option<&Verdict>) -> String {
+        let Some(verdict) = verdict else {
+            return format!(
+                "{}This call is part of a loop that was reported. Try a different approach, or \
+                 say what blocks you.",
+                self.prefix
+            );
+        };
+        let correction = match &*verdict.correction {
+            "" => &verdict.pattern,
+            correction => correction,
+        };
+        let wait = verdict.retry_after.unwrap_or_default().as_secs();
+        let addition = match verdict.effective_action() {
+            Some(Action::Throttle) => format!(" Wait {wait} seconds before the next call."),
+            Some(Action::Checkpoint) => " Commit what works before you go on.".to_owned(),
+            _ => String::new(),
+        };
+        format!("{}{correction}{addition}", self.prefix)
+    }
+
+    fn pattern(&self, verdict: &Verdict) -> String {
+        let pattern = match &*verdict.members {
+            [member] if &*verdict.detector == READ_LOOP && !member.target.is_empty() => format!(
+                "{} was read {} times and has not changed",
+                member.target, verdict.evidence.count
+            ),
+            _ => verdict.pattern.clone(),
+        };
+        if self.directory.is_empty() {
+            return pattern;
+        }
+        let below = format!("{}/", self.directory.trim_end_matches('/'));
+        pattern.replace(&below, "")
+    }
+
+    fn prefixed_line(&self, text: &str) -> String {
+        format!("{}{}", self.prefix, sanitize::quote(text, LINE_CHARS_MAX))
+    }
+}
+
+/// For a verdict whose text was lost at a restart.
+fn unknown_pattern() -> String {
+    "the agent is in a loop that was reported before".to_owned()
+}
