@@ -93,9 +93,9 @@ impl Home {
 }
 
 /// A request as the fake service got it.
-struct FakeRequest {
-    head: String,
-    body: String,
+pub struct FakeRequest {
+    pub head: String,
+    pub body: String,
 }
 
 impl FakeRequest {
@@ -124,17 +124,17 @@ fn read_request(stream: &mut impl Read) -> Option<FakeRequest> {
     }
 }
 
-fn response(status: &str, headers: &str, body: &str) -> String {
+pub fn response(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-fn ok(body: &str) -> String {
+pub fn ok(body: &str) -> String {
     response("200 OK", "", body)
 }
 
 /// Answers each connection with this text. An empty one: never.
-fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
+pub fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
     let _ = fs::remove_file(home.http_socket());
     let listener = UnixListener::bind(home.http_socket()).unwrap();
     let (sender, requests) = mpsc::channel();

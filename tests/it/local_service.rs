@@ -132,7 +132,7 @@ fn a_file_of_the_working_directory_does_not_change_it() {
 }
 
 /// The process of the service that a hook has started.
-struct StartedService(u32);
+pub struct StartedService(pub u32);
 
 impl StartedService {
     fn stat(&self, field: usize) -> String {
@@ -142,7 +142,7 @@ impl StartedService {
     }
 }
 
-fn started_pid(home: &Home) -> u32 {
+pub fn started_pid(home: &Home) -> u32 {
     let lock = home.path(".local/state/unstuck/lock");
     poll(|| {
         let text = fs::read_to_string(&lock).ok()?;

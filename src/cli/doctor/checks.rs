@@ -10,19 +10,20 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cli::{
-    agent_programs::{AgentProgram, find_in_path, is_executable},
-    block_on,
-    hook::{HookFailure, HookSettings, HookTarget, journal::Journal, post},
-    init::{
-        hook_file::{HookFile, InstallOptions, hook_files, is_own_file},
-        settings_file::{HookEntry, HookForm, SettingsFile},
+use crate::{
+    cli::{
+        agent_programs::{AgentProgram, find_in_path, is_executable},
+        block_on,
+        hook::{HookFailure, HookSettings, HookTarget, journal::Journal, post},
+        init::{
+            hook_file::{HookFile, InstallOptions, hook_files, is_own_file},
+            settings_file::{HookEntry, HookForm, SettingsFile},
+        },
+        local_service::LocalDirs,
     },
-    local_service::LocalDirs,
+    hooks::PROBE_EVENT,
 };
 
-/// The event of a probe, which the service answers and does not count.
-const PROBE_EVENT: &str = "unstuck-probe";
 /// A service that was just started opens its store first.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -64,13 +65,13 @@ pub(super) struct AgentReport {
 }
 
 /// A problem, and the command that repairs it.
-struct Finding {
+struct AgentProblem {
     problem: String,
     repair: String,
 }
 
-fn finding(problem: impl Into<String>, repair: impl Into<String>) -> Finding {
-    Finding {
+fn problem(problem: impl Into<String>, repair: impl Into<String>) -> AgentProblem {
+    AgentProblem {
         problem: problem.into(),
         repair: repair.into(),
     }
@@ -128,14 +129,14 @@ impl Probe {
                         "{} hooks without an answer: {}",
                         entry.failures, entry.failure
                     );
-                    finding(why, "unstuck serve --local")
+                    problem(why, "unstuck serve --local")
                 })
             });
         report.health = match &problem {
             Some(_) => Health::Silent,
             None => Health::Guarded,
         };
-        if let Some(Finding { problem, repair }) = problem {
+        if let Some(AgentProblem { problem, repair }) = problem {
             report.problem = Some(problem);
             report.repair = Some(repair);
         } else if entry.heard_at == 0 {
@@ -148,16 +149,16 @@ impl Probe {
     }
 
     /// The milliseconds until a synthetic payload is answered.
-    fn ask(&self, agent: &str, url: Option<&str>) -> Result<u64, Finding> {
+    fn ask(&self, agent: &str, url: Option<&str>) -> Result<u64, AgentProblem> {
         let settings = self
             .settings
             .as_ref()
-            .map_err(|error| finding(error.to_string(), "unstuck config check"))?;
+            .map_err(|error| problem(error.to_string(), "unstuck config check"))?;
         if !settings.enabled {
-            return Err(finding("[hooks] enabled is false", "unstuck config print"));
+            return Err(problem("[hooks] enabled is false", "unstuck config print"));
         }
         let target = HookTarget::choose(url, None, settings, self.dirs.as_ref());
-        let target = target.map_err(|error| finding(error.to_string(), "unstuck config check"))?;
+        let target = target.map_err(|error| problem(error.to_string(), "unstuck config check"))?;
         let answered = self.post(&target, agent);
         let is_absent = matches!(answered, Err(HookFailure::NoService));
         let answered = match self
@@ -176,7 +177,7 @@ impl Probe {
                 }
                 (HookTarget::Team { .. }, _) => "unstuck init --http URL",
             };
-            finding(failure.to_string(), repair)
+            problem(failure.to_string(), repair)
         })
     }
 
@@ -186,10 +187,11 @@ impl Probe {
         target: &HookTarget,
         agent: &str,
     ) -> Result<u64, HookFailure> {
-        let started = dirs.start(self.file.as_deref());
-        started.map_err(|error| HookFailure::CannotStart(error.to_string()))?;
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
+            // Again and again: it does not start one right after another.
+            let started = dirs.start(self.file.as_deref());
+            started.map_err(|error| HookFailure::CannotStart(error.to_string()))?;
             match self.post(target, agent) {
                 Err(HookFailure::NoService) if Instant::now() < deadline => {
                     thread::sleep(START_POLL_INTERVAL);
@@ -225,7 +227,7 @@ struct Installation {
     installed_at: Option<SystemTime>,
     /// The address in them.
     url: Option<String>,
-    problem: Option<Finding>,
+    problem: Option<AgentProblem>,
 }
 
 impl Installation {
@@ -244,44 +246,51 @@ impl Installation {
             return;
         };
         let repair = format!("unstuck init --agent {}", program.agent);
-        let problem = match file {
-            HookFile::Own { .. } => {
-                if !is_own_file(path, &text) {
-                    return;
-                }
-                self.has_entries = true;
-                check_program(&program_in(&text), &repair)
+        let checked = match file {
+            HookFile::Own { .. } if is_own_file(path, &text) => {
+                Some(check_program(&program_in(&text), &repair))
             }
-            HookFile::Settings { .. } => match SettingsFile::parse(&text, program.agent) {
-                Ok(settings) => {
-                    let entries = settings.entries();
-                    if entries.is_empty() {
-                        return;
-                    }
-                    self.has_entries = true;
-                    self.url = entries.iter().find_map(url_of);
-                    let switch = settings.disabling_switch().map(|switch| {
-                        let problem = format!("its hooks are off: {switch} in its settings");
-                        finding(problem, format!("edit {}", path.display()))
-                    });
-                    let outdated = || {
-                        let is_current = is_current(program, &entries);
-                        (!is_current)
-                            .then(|| finding("its hooks are not those of this version", &*repair))
-                    };
-                    let programs = entries.iter().filter_map(command_of);
-                    let mut missing = programs.filter_map(|it| check_program(&it, &repair));
-                    switch.or_else(|| missing.next()).or_else(outdated)
-                }
-                Err(why) => Some(finding(
-                    format!("its settings cannot be read: {why}"),
-                    repair,
-                )),
-            },
+            HookFile::Own { .. } => None,
+            HookFile::Settings { .. } => self.check_settings(program, path, &text, &repair),
         };
+        let Some(problem) = checked else { return };
+        self.has_entries = true;
         let modified = fs::metadata(path).and_then(|file| file.modified());
         self.installed_at = self.installed_at.max(modified.ok());
         self.problem = self.problem.take().or(problem);
+    }
+
+    /// `None`: there is nothing of ours in the file.
+    fn check_settings(
+        &mut self,
+        program: &AgentProgram,
+        path: &Path,
+        text: &str,
+        repair: &str,
+    ) -> Option<Option<AgentProblem>> {
+        let settings = match SettingsFile::parse(text, program.agent) {
+            Ok(settings) => settings,
+            Err(why) => {
+                let problem = problem(format!("its settings cannot be read: {why}"), repair);
+                return text.contains("unstuck").then_some(Some(problem));
+            }
+        };
+        let entries = settings.entries();
+        if entries.is_empty() {
+            return None;
+        }
+        self.url = entries.iter().find_map(url_of);
+        let switch = settings.disabling_switch().map(|switch| {
+            let why = format!("its hooks are off: {switch} in its settings");
+            problem(why, format!("edit {}", path.display()))
+        });
+        let mut programs = entries.iter().filter_map(command_of);
+        let missing = || programs.find_map(|it| check_program(&it, repair));
+        let outdated = || {
+            let is_outdated = !is_current(program, &entries);
+            is_outdated.then(|| problem("its hooks are not those of this version", repair))
+        };
+        Some(switch.or_else(missing).or_else(outdated))
     }
 }
 
@@ -329,14 +338,14 @@ fn program_in(text: &str) -> String {
     found.unwrap_or("unstuck").to_owned()
 }
 
-fn check_program(program: &str, repair: &str) -> Option<Finding> {
+fn check_program(program: &str, repair: &str) -> Option<AgentProblem> {
     let path = Path::new(program);
     let exists = match path.is_absolute() {
         true => is_executable(path),
         false => find_in_path(program).is_some(),
     };
     (!exists).then(|| {
-        finding(
+        problem(
             format!("its hooks run {program}, which is not there"),
             repair,
         )
@@ -347,9 +356,12 @@ fn check_program(program: &str, repair: &str) -> Option<Finding> {
 fn is_current(program: &AgentProgram, entries: &[HookEntry]) -> bool {
     let events = |entries: &[HookEntry]| -> Vec<(String, Option<String>)> {
         let events = entries.iter();
-        events
+        let mut events: Vec<_> = events
             .map(|it| (it.event.clone(), it.matcher.clone()))
-            .collect()
+            .collect();
+        // Those of others may stand before or between them.
+        events.sort();
+        events
     };
     let found = events(entries);
     [(false, false), (false, true), (true, false), (true, true)]
@@ -373,7 +385,7 @@ fn unheard(
     program: &AgentProgram,
     heard_at: u64,
     installed_at: Option<SystemTime>,
-) -> Option<Finding> {
+) -> Option<AgentProblem> {
     let heard_at = UNIX_EPOCH + Duration::from_millis(heard_at);
     let since = heard_at.max(installed_at?) + SILENCE_MIN;
     let mut files_left = SESSION_FILES_MAX;
@@ -385,7 +397,7 @@ fn unheard(
         "codex" => "codex, then /hooks, and trust those of unstuck".to_owned(),
         agent => format!("unstuck init --agent {agent}"),
     };
-    Some(finding("it has worked since, and was not heard", repair))
+    Some(problem("it has worked since, and was not heard", repair))
 }
 
 /// When a file below a directory was written last.

@@ -14,7 +14,7 @@ use super::{
     hook_file::{HookFile, is_own_file},
     settings_file::{HookEntry, SettingsFile},
 };
-use crate::cli::text_format::sanitize;
+use crate::domain::sanitize::is_invisible;
 
 /// Beside a file that we change: as it was without us.
 const BACKUP_SUFFIX: &str = ".unstuck-backup";
@@ -160,7 +160,8 @@ impl FileChange {
             .context_radius(2)
             .header(shown(&self.before), shown(&self.after));
         let lines = lines.to_string();
-        lines.lines().map(|line| sanitize(line) + "\n").collect()
+        let is_shown = |c: &char| matches!(c, '\n' | '\t') || !is_invisible(*c);
+        lines.chars().filter(is_shown).collect()
     }
 
     /// Writes it, unless somebody has changed the file since.
@@ -219,7 +220,7 @@ impl EditedState {
         let file = SettingsFile::parse(before, agent)?;
         let old = file.entries();
         let had_entries = !old.is_empty();
-        if old == entries {
+        if is_same(&old, entries) {
             let after = self.before.clone();
             return Ok(Edited { after, had_entries });
         }
@@ -281,6 +282,11 @@ impl EditedState {
         original.add(entries, has_switch).ok()?;
         (Some(original.text()) == self.before).then(|| self.backup.clone())
     }
+}
+
+/// Whether these are the same hooks: those of others may stand before or between them.
+fn is_same(some: &[HookEntry], others: &[HookEntry]) -> bool {
+    some.len() == others.len() && some.iter().all(|entry| others.contains(entry))
 }
 
 /// The entries as a file of their own.
