@@ -6,20 +6,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../tests/setup/mod.rs"]
+mod setup;
+
 use std::{
     hint::black_box,
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use mimalloc::MiMalloc;
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Event, SessionId},
-    engine::{Engine, RunMode},
+    engine::RunMode,
     pb::{self, event::Body},
     secret::Secret,
-    telemetry::Metrics,
 };
 
 /// The allocator of the service.
@@ -41,7 +41,8 @@ fn main() {
 
 fn measure(calls: usize) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    let engine = engine();
+    let config = setup::config("").unwrap();
+    let engine = setup::engine_without_sink(config, RunMode::Replay);
     let id = SessionId::parse("coding/session").unwrap();
     for n in 0..calls {
         engine.record(&call(n), now).unwrap();
@@ -80,20 +81,6 @@ fn best(mut step: impl FnMut()) -> f64 {
         best = best.min(round.elapsed());
     }
     best.as_secs_f64() * 1e6 / 100.0
-}
-
-fn engine() -> Engine {
-    let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, []).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        RunMode::Replay,
-        Box::new(|_| {}),
-    )
 }
 
 /// A healthy call: another file each time, every fourth one written.

@@ -6,7 +6,10 @@
 //! cargo bench --bench start -- 100000
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used)]
+
+#[path = "../tests/setup/mod.rs"]
+mod setup;
 
 use std::{
     env,
@@ -14,16 +17,13 @@ use std::{
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use unstuck::{
-    config::{Config, DEFAULTS, Layers},
     domain::SessionId,
     engine::{Engine, OperatorRequest, RunMode},
-    store::{Store, StoreOptions, verify},
-    telemetry::Metrics,
+    store::{Store, verify},
 };
 
 const STARTS: usize = 5;
@@ -81,7 +81,7 @@ fn median_commit() -> Duration {
         .map(|n| {
             let began = Instant::now();
             let id = SessionId::parse(&format!("run-{n}")).unwrap();
-            let outcome = engine.terminate_session(&id, &ACT, now());
+            let outcome = engine.terminate_session(&id, &REQUEST, now());
             assert!(runtime.block_on(store.wait_until_settled_or_timeout(outcome.verdict.id)));
             began.elapsed()
         })
@@ -90,36 +90,17 @@ fn median_commit() -> Duration {
     times[times.len() / 2]
 }
 
-const ACT: OperatorRequest<'_> = OperatorRequest {
+const REQUEST: OperatorRequest<'_> = OperatorRequest {
     reason: "it is going in circles",
     operator: "ann",
 };
 
 fn open(dir: &Path) -> (Engine, Store) {
-    let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
-    let mut config = Config::new(&layers).unwrap();
+    let mut config = setup::config("").unwrap();
     config.store.dir = dir.join("unstuck-data");
     config.store.bytes_max = BYTES_MAX;
-    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
-    let (store, _) = Store::open(StoreOptions {
-        settings: &config.store,
-        audit: config.audit,
-        tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
-        tombstones_max: config.engine.tombstones_max,
-        now: now(),
-        on_fatal: Box::new(|error| panic!("{error}")),
-    })
-    .unwrap();
-    let run_mode = RunMode::Live;
-    let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
-    let engine = Engine::new(
-        profiles,
-        tools,
-        limits,
-        metrics,
-        run_mode,
-        store.verdict_sink(),
-    );
+    let (store, _) = Store::open(setup::store_options(&config, now())).unwrap();
+    let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
     (engine, store)
 }
 
@@ -128,7 +109,7 @@ fn end_sessions(dir: &Path, sessions: u32) {
     let (engine, store) = open(dir);
     for n in 0..sessions {
         let id = SessionId::parse(&format!("team-{}/run-{n}", n % 100)).unwrap();
-        let id = engine.terminate_session(&id, &ACT, now()).verdict.id;
+        let id = engine.terminate_session(&id, &REQUEST, now()).verdict.id;
         while n.is_multiple_of(UNWRITTEN_MAX) && !store.is_settled(id) {
             std::thread::yield_now();
         }

@@ -7,21 +7,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../tests/setup/mod.rs"]
+mod setup;
+
 use std::{
     collections::{HashSet, VecDeque},
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use divan::{Bencher, black_box};
 use unstuck::{
-    config::{Config, DEFAULTS, Layers},
-    detect,
     domain::{Event, SimilarityMeasure},
     engine::{Engine, RunMode},
-    facts::ToolRule,
     pb::{self, event::Body},
-    telemetry::Metrics,
     text::WordOverlap,
 };
 
@@ -65,17 +63,7 @@ fn letters(mut n: usize) -> String {
 }
 
 fn engine() -> Engine {
-    let layers = Layers::load(DEFAULTS, &[("tools", ToolRule::KEYS)], None, []).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(detect::NAMES.iter().copied()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        RunMode::Replay,
-        Box::new(|_| {}),
-    )
+    setup::engine_without_sink(setup::config("").unwrap(), RunMode::Replay)
 }
 
 /// The whole engine, with every detector: from the event to its answer.

@@ -161,7 +161,7 @@ impl App {
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
-        engine.restore(recovered, store.expiry_clock().now());
+        engine.restore(recovered, store.expiry_clock().now(), clock::now());
         let saver = SessionSaver::new(
             engine.clone(),
             store.clone(),

@@ -209,9 +209,10 @@ impl Engine {
     }
 
     /// Restores the terminations and snoozes that were in force when the previous
-    /// process stopped.
-    pub fn restore(&self, recovered: RecoveredState, now: SystemTime) {
-        restore::restore(self, recovered, now);
+    /// process stopped. `now` decides what has expired; it is behind `started_at` while the
+    /// clock is not trusted.
+    pub fn restore(&self, recovered: RecoveredState, now: SystemTime, started_at: SystemTime) {
+        restore::restore(self, recovered, now, started_at);
     }
 
     /// Sets the number of tenants that share the limits.

@@ -59,7 +59,7 @@ use crate::{
 };
 use args::ParsedArguments;
 use classify::CallAction;
-use outcome::{CallTexts, OutcomeSignatures, TextHashes};
+use outcome::{CallTexts, EchoCuts, OutcomeSignatures, TextHashes};
 use same_call::{ArgumentFilter, CommandHash};
 use tool_traits::ToolTraits;
 use tools::ResolvedToolRule;
@@ -379,6 +379,7 @@ impl FactExtractor {
         }
         let line = identity.rule.class.is_none().then_some(&*identity.target);
         let poll = self.poll_facts(kind, call, line, texts);
+        let cuts = EchoCuts::new(call, texts, answer);
 
         // What the detectors compare.
         let facts = CallFacts {
@@ -406,10 +407,10 @@ impl FactExtractor {
             raw_outcome: returned.signatures.raw,
             // None for an ignored result and for a receipt.
             response: (!identity.rule.ignore_result && !returned.is_receipt)
-                .then(|| self.response_signature(call, texts, answer, failed, &returned.result))
+                .then(|| self.response_signature(call, &returned, &cuts))
                 .flatten(),
             error: failed
-                .then(|| self.error_signature(call, texts, identity.signature, &returned.error))
+                .then(|| self.error_signature(&returned, &cuts, identity.signature))
                 .flatten(),
             figures: if failed {
                 Self::failure_figures(texts)

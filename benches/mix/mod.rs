@@ -12,17 +12,16 @@
     reason = "each benchmark uses some of it"
 )]
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+#[path = "../../tests/setup/mod.rs"]
+mod setup;
+
+use std::time::{Duration, SystemTime};
 
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
+    config::Config,
     domain::Event,
-    engine::{Engine, Limits, RunMode},
+    engine::{Engine, RunMode},
     pb::{self, event::Body},
-    telemetry::Metrics,
 };
 
 /// Events of a looping session: the first few are healthy.
@@ -106,36 +105,18 @@ pub fn looping(session: &str, kind: usize) -> Vec<Event> {
 }
 
 pub fn config() -> Config {
-    let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, []).unwrap();
-    Config::new(&layers).unwrap()
+    setup::config("").unwrap()
 }
 
 /// The default profile, without a limit of sessions.
 pub fn engine() -> Engine {
-    engine_of(config())
+    engine_with("")
 }
 
 /// An engine with these settings besides the built-in ones, without a limit of sessions.
 pub fn engine_with(toml: &str) -> Engine {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, toml).unwrap();
-    let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap();
-    engine_of(Config::new(&layers).unwrap())
-}
-
-fn engine_of(config: Config) -> Engine {
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    let limits = Limits {
-        sessions_max: usize::MAX,
-        state_bytes_max: usize::MAX,
-        ..config.engine
-    };
-    Engine::new(
-        config.profiles,
-        config.tools,
-        limits,
-        Arc::new(metrics),
-        RunMode::Live,
-        Box::new(|_| {}),
-    )
+    let mut config = setup::config(toml).unwrap();
+    config.engine.sessions_max = usize::MAX;
+    config.engine.state_bytes_max = usize::MAX;
+    setup::engine_without_sink(config, RunMode::Live)
 }

@@ -158,6 +158,25 @@ pub const WORST_PARTS: &[(Part, &str, u64)] = &[
     ),
     (
         Part {
+            name: "worst of 8 calls of 16 KiB",
+            steps: SIZED_COUNT,
+            make: || calls_of(sized_texts(16 * 1024)),
+        },
+        "call with prose",
+        20,
+    ),
+    // 16 times the bytes: the cost of a byte grows by a quarter at most.
+    (
+        Part {
+            name: "worst of 8 calls of 256 KiB",
+            steps: SIZED_COUNT,
+            make: || calls_of(sized_texts(256 * 1024)),
+        },
+        "worst of 8 calls of 16 KiB",
+        20,
+    ),
+    (
+        Part {
             name: "worst of 200 texts, classic",
             steps: adversarial::COUNT,
             make: || classic_deltas_of(adversarial_texts()),
@@ -267,6 +286,15 @@ fn adversarial_texts() -> Vec<String> {
     let texts = adversarial::texts(ADVERSARIAL_BYTES);
     assert_eq!(texts.len(), adversarial::COUNT);
     texts.into_iter().map(|(_, text)| text).collect()
+}
+
+/// The texts of calls of two lengths.
+const SIZED_COUNT: usize = 8;
+
+fn sized_texts(bytes: usize) -> Vec<String> {
+    let texts = adversarial::texts(bytes);
+    let some = texts.into_iter().step_by(adversarial::COUNT / SIZED_COUNT);
+    some.map(|(_, text)| text).collect()
 }
 
 fn prose() -> Vec<String> {

@@ -3,23 +3,24 @@
 //! `tests/it/fuzzed.rs` runs the same functions over `corpus/`, so that they stay
 //! up to date.
 
+#[path = "../../tests/setup/mod.rs"]
+mod setup;
+
 use std::{
     cell::RefCell,
     fs,
     path::Path,
-    sync::{Arc, LazyLock},
+    sync::LazyLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use prost::Message;
 use unstuck::{
     cli::TraceLine,
-    config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Delta, Event, RepetitionSettings, SessionId, Verdict, VerdictId},
     engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
-    telemetry::Metrics,
     text::{
         HashKey, RepetitionTracker,
         mask::{self, MaskKind},
@@ -31,24 +32,8 @@ fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
-/// The built-in configuration with these overrides.
-fn settings(toml: &[u8]) -> Result<Config, ConfigError> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(&file, toml).unwrap();
-    Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?)
-}
-
 fn engine() -> Engine {
-    let config = settings(b"").unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        RunMode::Replay,
-        Box::new(|_| {}),
-    )
+    setup::engine_without_sink(setup::config("").unwrap(), RunMode::Replay)
 }
 
 thread_local! {
@@ -261,6 +246,98 @@ fn reached<const LEVEL: u64>() {
     std::hint::black_box(LEVEL);
 }
 
+/// The cost of a call grows with its bytes and no faster, whatever it carries. A fuzzer
+/// looks for the costliest, see [`climb`]. The first byte chooses the form; the rest is
+/// repeated, with a number each time, to two lengths.
+pub fn call_work(input: &[u8]) {
+    let Some((form, unit)) = input.split_first() else {
+        return;
+    };
+    let unit = String::from_utf8_lossy(unit);
+    let [short, long] = [4, 64].map(|kib| {
+        let text = (0..).map(|n| format!("{unit} {n} "));
+        let mut bytes = 0;
+        let text: String = text
+            .take_while(|part| {
+                bytes += part.len();
+                bytes <= kib * 1_024 || bytes == part.len()
+            })
+            .collect();
+        (call_nanos(*form, &text, 3), text.len() as u64)
+    });
+    assert_is_linear(short, long);
+    climb(long.0 / 8, long.1 as usize);
+}
+
+/// A path that takes the square of the bytes would cost 16 times as much per byte for 16
+/// times the bytes. Caches and the machine's load cause a part of the factor.
+#[track_caller]
+pub fn assert_is_linear((nanos, bytes): (u64, u64), (long_nanos, long_bytes): (u64, u64)) {
+    const GROWTH_MAX: u64 = 2;
+    /// What an event costs that does not depend on its bytes.
+    const EVENT_NANOS: u64 = 200_000;
+    assert!(
+        long_nanos / long_bytes <= GROWTH_MAX * (nanos + EVENT_NANOS) / bytes,
+        "{nanos} ns for {bytes} bytes, {long_nanos} ns for {long_bytes} bytes"
+    );
+}
+
+/// In how many forms a call can carry a text.
+pub const CALL_FORMS: u8 = 6;
+
+/// A call with the text as a command line, as a list, as arguments, as a result, as an
+/// error or as a list in a Struct.
+fn call_with(form: u8, text: &str) -> pb::Event {
+    let words = || text.split(' ').collect::<Vec<_>>();
+    let (mut args, mut result, mut error) = ("{}".to_owned(), None, String::new());
+    let mut tree = None;
+    match form % CALL_FORMS {
+        0 => args = serde_json::json!({ "command": text }).to_string(),
+        1 => args = serde_json::json!({ "command": words() }).to_string(),
+        2 => text.clone_into(&mut args),
+        3 => result = Some(text.to_owned()),
+        4 => text.clone_into(&mut error),
+        _ => tree = serde_json::from_value(serde_json::json!({ "items": words() })).ok(),
+    }
+    let arguments = match tree {
+        Some(tree) => pb::tool_call::Arguments::Args(tree),
+        None => pb::tool_call::Arguments::ArgsJson(args),
+    };
+    let call = pb::ToolCall {
+        tool: "bash".to_owned(),
+        arguments: Some(arguments),
+        result,
+        error,
+        ..pb::ToolCall::default()
+    };
+    pb::Event {
+        session_id: "s".to_owned(),
+        body: Some(pb::event::Body::ToolCall(call)),
+        ..pb::Event::default()
+    }
+}
+
+/// The CPU time of a call from the bytes on the wire to its answer: the least of so many
+/// runs, each with another text, because the hash of an equal one is remembered.
+pub fn call_nanos(form: u8, text: &str, runs: usize) -> u64 {
+    let cpu_nanos = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let run = |n: usize| {
+        let wire = call_with(form, &format!("{n}{text}")).encode_to_vec();
+        with_engine(|engine| {
+            let begin = cpu_nanos();
+            let event = pb::Event::decode(wire.as_slice()).unwrap();
+            if let Ok(event) = Event::try_from(event) {
+                let _ = std::hint::black_box(engine.record(&event, now()));
+            }
+            cpu_nanos() - begin
+        })
+    };
+    (0..runs).map(run).min().unwrap_or_default()
+}
+
 // ---- Masking
 
 /// A masked text depends only on the text and is not much longer than it. Its hash does
@@ -342,7 +419,7 @@ pub fn trace_lines(input: &[u8]) {
 /// A configuration file is accepted, or refused with one line without control
 /// characters.
 pub fn config(input: &[u8]) {
-    if let Err(error) = settings(input) {
+    if let Err(error) = setup::config(input) {
         let line = error.to_string();
         assert!(
             !line.is_empty() && !line.chars().any(char::is_control),
@@ -422,16 +499,8 @@ fn intact_store() -> impl Iterator<Item = (&'static str, &'static Vec<u8>)> {
     static FILES: LazyLock<[(&str, Vec<u8>); 3]> = LazyLock::new(|| {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = open(dir.path()).expect("an empty directory is begun");
-        let config = settings(b"").unwrap();
-        let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(metrics),
-            RunMode::Live,
-            store.verdict_sink(),
-        );
+        let config = setup::config("").unwrap();
+        let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
         let request = OperatorRequest {
             reason: "it loops",
             operator: "ann",

@@ -23,6 +23,8 @@ use crate::{
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The rate at which heads are written while the service runs.
 const HEAD_BYTES_PER_SEC: usize = 1024 * 1024;
+/// How often terminations are looked for that were lost while the disk failed.
+const REWRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// The bytes of one transaction.
 const BATCH_BYTES: usize = 256 * 1024;
 /// The sessions that are saved at a stop may have half of `store.bytes_max`, as far as
@@ -116,7 +118,8 @@ impl SessionSaver {
     /// Saves the heads of changed sessions until the service drains.
     pub async fn save_while_running(self, draining: CancellationToken) -> Result<(), RunError> {
         let requested = self.clone().save_requested(draining.clone());
-        tokio::try_join!(self.save_periodically(draining), requested).map(drop)
+        let rewritten = self.clone().rewrite_lost(draining.clone());
+        tokio::try_join!(self.save_periodically(draining), requested, rewritten).map(drop)
     }
 
     /// Saves the heads for which a caller waits, all that have come together.
@@ -140,6 +143,25 @@ impl SessionSaver {
         for request in &requests {
             // A periodic save may write an older head after this one.
             freezer.mark_changed(&request.session);
+        }
+    }
+
+    /// Writes the terminations that the store had no room for while the disk failed, once it
+    /// is back: their tombstones have all of them.
+    async fn rewrite_lost(self, draining: CancellationToken) -> Result<(), RunError> {
+        let mut ticks = time::interval(REWRITE_INTERVAL);
+        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+            let saver = self.clone();
+            task::spawn_blocking(move || saver.rewrite_lost_now()).await?;
+        }
+        Ok(())
+    }
+
+    fn rewrite_lost_now(&self) {
+        let find = |since| self.engine.terminations_since(since);
+        if let Err(error) = self.store.rewrite_lost(find) {
+            tracing::warn!(%error, "cannot write terminations that the disk had refused");
         }
     }
 
@@ -220,6 +242,7 @@ impl SessionSaver {
     }
 
     fn save_all(&self, deadline: Instant) {
+        self.rewrite_lost_now();
         let ids = self.engine.freezer().sessions_by_importance();
         let live = ids.len();
         let mut whole_sessions = ids.iter().filter_map(|id| self.freeze_sealed(id));
@@ -347,5 +370,72 @@ impl RestoredCounts {
                 "part of the state of sessions cannot be used and was ignored"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        app::App,
+        domain::{Labels, clock},
+        testing,
+    };
+
+    /// A service with so many live sessions, whose heads have about half a KiB each.
+    async fn service_with(sessions: usize) -> (tempfile::TempDir, App) {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let config = testing::config(&[("UNSTUCK__STORE__DIR", data.to_str().unwrap())]);
+        let app = App::bind(config).await.unwrap();
+        for n in 0..sessions {
+            let labels = Labels::from([("team".to_owned(), "x".repeat(64))]);
+            let id = SessionId::parse(&format!("{n:0250}")).unwrap();
+            app.engine
+                .open_session(&id, "default", labels, clock::now())
+                .unwrap();
+        }
+        (dir, app)
+    }
+
+    #[tokio::test]
+    async fn heads_are_saved_at_a_bounded_rate() {
+        let (_dir, app) = service_with(2_000).await;
+        let freezer = app.engine.freezer();
+        let heads = freezer.sessions_by_importance();
+        let heads = heads.iter().filter_map(|id| freezer.freeze(id));
+        let bytes: usize = heads
+            .map(|frozen| frozen.bytes() - frozen.window.map_or(0, |window| window.len()))
+            .sum();
+        assert!(bytes > 2 * BATCH_BYTES, "{bytes}");
+        let begin = Instant::now();
+        app.saver.save_changed(&CancellationToken::new()).unwrap();
+        let least = Duration::from_secs_f64(bytes as f64 / HEAD_BYTES_PER_SEC as f64);
+        assert!(begin.elapsed() >= least, "{least:?}");
+        // Nothing has changed since.
+        let mut saved = 0;
+        app.store.load_sessions(|_| saved += 1).unwrap();
+        assert_eq!(
+            (saved, app.engine.freezer().changed_sessions().len()),
+            (2_000, 0)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stop_saves_within_its_share_of_the_store() {
+        let (_dir, app) = service_with(4_000).await;
+        let saver = SessionSaver {
+            store_bytes_max: 2 * BATCH_BYTES as u64,
+            ..app.saver.clone()
+        };
+        saver.save_all(Instant::now() + Duration::from_secs(600));
+        let mut bytes = 0;
+        let count = |frozen: FrozenSession| bytes += frozen.bytes();
+        app.store.load_sessions(count).unwrap();
+        // One batch and the session that exceeds it.
+        assert!(
+            (BATCH_BYTES / 2..BATCH_BYTES + 1_024).contains(&bytes),
+            "{bytes}"
+        );
     }
 }

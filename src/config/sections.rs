@@ -3,7 +3,8 @@
 
 use std::{
     collections::BTreeMap,
-    path::{self, Path},
+    fs, io,
+    path::{self, Component, Path, PathBuf},
 };
 
 use super::{ConfigError, Layers};
@@ -163,16 +164,29 @@ pub(super) fn load_store_settings(layers: &Layers) -> Result<store::Settings, Co
     Ok(settings)
 }
 
-/// Whether a file is in a directory, by their names.
+/// Whether a file is in a directory, also by way of links.
 fn is_inside(file: &Path, dir: &Path) -> bool {
     let is_set = !file.as_os_str().is_empty() && !dir.as_os_str().is_empty();
-    let (Ok(file), Ok(dir)) = (path::absolute(file), path::absolute(dir)) else {
+    let (Ok(file), Ok(dir)) = (resolve(file), resolve(dir)) else {
         return false;
     };
     is_set && file.starts_with(dir)
 }
 
-/// Rejects a certificate without its key, and the reverse.
+/// A path without links and `..`. What does not exist yet has neither.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut resolved = PathBuf::new();
+    for component in path::absolute(path)?.components() {
+        if component == Component::ParentDir {
+            resolved.pop();
+            continue;
+        }
+        resolved.push(component);
+        resolved = fs::canonicalize(&resolved).unwrap_or(resolved);
+    }
+    Ok(resolved)
+}
+
 /// Fits a Discord message beside the longest summary.
 const CONSOLE_URL_BYTES_MAX: usize = 256;
 
@@ -193,6 +207,7 @@ pub(super) fn load_server_settings(layers: &Layers) -> Result<server::Settings, 
     Ok(settings)
 }
 
+/// Rejects a certificate without its key, and the reverse.
 pub(super) fn load_tls_settings(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
     let settings: server::TlsSettings = layers.section("tls")?;
     settings.check().map_err(|(missing, set)| {

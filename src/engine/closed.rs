@@ -24,8 +24,9 @@ use super::{
     tenant::TenantState,
 };
 use crate::domain::{
-    Abstention, AgentId, CallCheck, Cost, EncodedRecord, SessionDetail, SessionId, SessionStatus,
-    SessionView, TimelineEntry, Trend, Verdict, VerdictId, Waste, labels_bytes,
+    Abstention, AgentId, CallCheck, Cost, Effect, EncodedRecord, Labels, SessionDetail, SessionId,
+    SessionStatus, SessionView, TimelineEntry, Trend, Verdict, VerdictId, VerdictRecord, Waste,
+    labels_bytes,
 };
 
 /// The entry of a session that was terminated or has ended.
@@ -118,6 +119,15 @@ impl Tombstone {
         }
     }
 
+    /// The record of a termination by this process. An encoded one is on disk.
+    pub fn termination_record(&self) -> Option<VerdictRecord> {
+        let TombstoneContent::Full(view) = &self.content else {
+            return None;
+        };
+        let verdict = view.termination.clone()?;
+        Some(termination_record(verdict, &view.labels, &view.profile))
+    }
+
     /// The answer to everything that is sent to a terminated session.
     pub fn terminated_outcome(&self, id: &SessionId) -> RecordOutcome {
         RecordOutcome::terminated(self.termination(id))
@@ -136,6 +146,21 @@ impl Tombstone {
             view.avoidable += Waste::new(1, cost);
         }
         self.terminated_outcome(id)
+    }
+}
+
+/// A termination as it was issued.
+pub(super) fn termination_record(
+    verdict: Arc<Verdict>,
+    labels: &Arc<Labels>,
+    profile: &Arc<str>,
+) -> VerdictRecord {
+    VerdictRecord {
+        verdict,
+        labels: labels.clone(),
+        profile: profile.clone(),
+        effect: Effect::Terminated,
+        position: None,
     }
 }
 
@@ -377,6 +402,13 @@ impl CarryOverCache {
 
     pub fn contains(&self, id: &SessionId) -> bool {
         self.by_session.contains_key(id)
+    }
+
+    /// The verdicts that terminated sub-agents.
+    pub fn agent_terminations(&self) -> Vec<Arc<Verdict>> {
+        let all = self.by_session.iter();
+        all.flat_map(|entry| entry.value().1.agent_terminations.clone())
+            .collect()
     }
 
     pub fn take(&self, id: &SessionId) -> CarryOver {

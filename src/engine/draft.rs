@@ -73,6 +73,8 @@ impl Drafts {
             if self.drafts.len() == Self::DRAFTS_MAX {
                 self.bytes -= self.drafts.remove(0).bytes;
             }
+            // Most agents write one text at a time; a `Vec` would begin with room for four.
+            self.drafts.reserve_exact(1);
             self.drafts.push(Draft::new(chunk.turn_key));
             self.drafts.len() - 1
         });

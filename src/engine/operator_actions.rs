@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    fn default_profile(&self) -> Arc<str> {
+    pub(super) fn default_profile(&self) -> Arc<str> {
         self.config.load().profiles.default().name.clone()
     }
 

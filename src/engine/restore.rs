@@ -10,7 +10,12 @@ use super::{
 };
 use crate::domain::{EncodedRecord, RecoveredState, RestoredSummary, SessionId, Tenant};
 
-pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTime) {
+pub(super) fn restore(
+    engine: &Engine,
+    recovered: RecoveredState,
+    now: SystemTime,
+    started_at: SystemTime,
+) {
     let RecoveredState {
         sessions,
         agents,
@@ -22,8 +27,8 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
     } = recovered;
     engine.state.issuer.continue_after(last_verdict);
     *engine.state.restored.lock() = Some(RestoredSummary {
-        started_at: now,
-        data_since: data_since.unwrap_or(now),
+        started_at,
+        data_since: data_since.unwrap_or(started_at),
         whole: 0,
         partial: 0,
         lost: 0,

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::{
     Engine, EngineState, LateInput, RecordError,
-    closed::{CarryOver, Tombstone},
+    closed::{CarryOver, Tombstone, termination_record},
     disobedience,
     eviction::{DeadlineKey, MemoryUse},
     session::Session,
@@ -28,7 +28,10 @@ use super::{
     tenant::TenantState,
 };
 use crate::{
-    domain::{Labels, RestoredSummary, SessionId, SessionStatus, SessionView, Verdict, VerdictId},
+    domain::{
+        Labels, RestoredSummary, SessionId, SessionStatus, SessionView, Verdict, VerdictId,
+        VerdictRecord,
+    },
     telemetry::PanicSite,
 };
 
@@ -139,6 +142,29 @@ impl Engine {
                 summary.data_since = summary.started_at;
             }
         }
+    }
+
+    /// The terminations in force since the given one, of sessions and of sub-agents, in no
+    /// order. It walks over all sessions.
+    pub fn terminations_since(&self, since: VerdictId) -> Vec<VerdictRecord> {
+        let mut found = Vec::new();
+        for slot in self.sessions.iter() {
+            match slot.value() {
+                Slot::Live(session) => {
+                    let (labels, profile) = (session.labels(), &session.profile().name);
+                    let terminations = session.terminations().into_iter();
+                    found.extend(terminations.map(|v| termination_record(v, labels, profile)));
+                }
+                Slot::Closed(tombstone) => found.extend(tombstone.termination_record()),
+            }
+        }
+        let (labels, profile) = (Arc::default(), self.default_profile());
+        for tenant in self.tenants.all() {
+            let terminations = tenant.carry_overs.agent_terminations().into_iter();
+            found.extend(terminations.map(|v| termination_record(v, &labels, &profile)));
+        }
+        found.retain(|issued| issued.verdict.id >= since);
+        found
     }
 
     /// A verdict with its text, if its session still has it.

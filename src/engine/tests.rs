@@ -628,7 +628,7 @@ fn a_restored_termination_is_decoded_only_when_requested() {
         sessions: sessions.collect(),
         ..Default::default()
     };
-    engine.restore(recovered, after(2));
+    engine.restore(recovered, after(2), after(2));
     assert_eq!(READ.load(Relaxed), 0);
     engine.get(&named("s7")).unwrap();
     assert!((1..10).contains(&READ.load(Relaxed)));
@@ -647,7 +647,7 @@ fn terminations_are_restored_unless_they_have_expired() {
         last_verdict: crate::domain::VerdictId::lower_bound_at(after(800_000)),
         ..Default::default()
     };
-    engine.restore(recovered, now);
+    engine.restore(recovered, now, now);
     let view = engine.get(&named("new")).unwrap();
     assert_eq!(view.status, SessionStatus::Terminated);
     assert!(

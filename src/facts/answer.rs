@@ -86,6 +86,15 @@ fn says_no(answer: &str) -> bool {
 /// Matches "No customers found", "no users match": a kind of thing between two words.
 fn is_nothing_found(answer: &str) -> bool {
     const ENDINGS: &[&str] = &["found", "left", "match", "matched", "available"];
+    // Most answers have no word that ends like "no", so that they need not be split.
+    let bytes = answer.as_bytes();
+    let mut starts = memchr::memchr2_iter(b'n', b'N', bytes);
+    if !starts.any(|at| {
+        matches!(bytes.get(at + 1), Some(b'o' | b'O'))
+            && !bytes.get(at + 2).is_some_and(u8::is_ascii_alphanumeric)
+    }) {
+        return false;
+    }
     let mut words = answer
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, hash::Hasher};
 
-use super::{FactExtractor, ack};
+use super::{FactExtractor, OutcomeFacts, ack};
 use crate::{
     domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
@@ -52,6 +52,30 @@ pub(super) struct TextHashes {
     pub masked: u64,
     /// The hash of a result without media; `None`: it carries no information.
     informative: Option<Sig>,
+}
+
+/// What a call returned, without the echo of its arguments; `None`: there is no echo.
+pub(super) struct EchoCuts {
+    result: Option<CutText>,
+    error: Option<CutText>,
+}
+
+impl EchoCuts {
+    /// The echo is cut only out of an answer that is no.
+    pub fn new(call: &ToolCall, texts: &CallTexts<'_>, answer: AnswerKind) -> Self {
+        let is_empty = texts.error.is_empty() && texts.result().is_empty();
+        if answer != AnswerKind::Negative || is_empty {
+            return Self {
+                result: None,
+                error: None,
+            };
+        }
+        let echo = echo_tokens(call);
+        Self {
+            result: echo.cut(texts.result()),
+            error: echo.cut(&texts.error),
+        }
+    }
 }
 
 /// The signatures of everything that was sent about an outcome.
@@ -123,28 +147,27 @@ impl FactExtractor {
     pub(super) fn response_signature(
         &self,
         call: &ToolCall,
-        texts: &CallTexts<'_>,
-        answer: AnswerKind,
-        failed: bool,
-        result: &TextHashes,
+        returned: &OutcomeFacts<'_>,
+        cuts: &EchoCuts,
     ) -> Option<Sig> {
+        let texts = &returned.texts;
+        let failed = returned.outcome == Some(Outcome::Error);
         if !failed && !call.result_hash.is_empty() {
             return self
                 .key
                 .signature_if_present(SignatureKind::Result, &call.result_hash);
         }
-        match answer {
+        match returned.answer {
             AnswerKind::Unknown if !failed => None,
-            AnswerKind::Brief | AnswerKind::Substantial => result.informative,
+            AnswerKind::Brief | AnswerKind::Substantial => returned.result.informative,
             AnswerKind::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),
             AnswerKind::Unknown | AnswerKind::Negative => {
                 if texts.error.is_empty() && texts.result().is_empty() {
                     return None;
                 }
-                let echo = echo_tokens(call);
                 let mut hasher = self.key.hasher(SignatureKind::Response);
-                for text in [&*texts.error, texts.result()] {
-                    let cut = echo.cut(text);
+                let both = [(&*texts.error, &cuts.error), (texts.result(), &cuts.result)];
+                for (text, cut) in both {
                     hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
                 }
                 Some(Sig::new(hasher.finish()))
@@ -155,24 +178,23 @@ impl FactExtractor {
     /// The signature of a failed call's masked error, without the echo of the arguments.
     pub(super) fn error_signature(
         &self,
-        call: &ToolCall,
-        texts: &CallTexts<'_>,
+        returned: &OutcomeFacts<'_>,
+        cuts: &EchoCuts,
         signature: Option<Sig>,
-        error: &TextHashes,
     ) -> Option<Sig> {
+        let texts = &returned.texts;
         // Some brokers send the error text as the result, or in both fields.
         let result_text = texts.result();
         if texts.error.is_empty() && result_text.is_empty() {
             return None;
         }
         let mut hasher = self.key.hasher(SignatureKind::Error);
-        let echo = echo_tokens(call);
-        let masked = |text: &str, known: Option<u64>| match echo.cut(text) {
+        hasher.write_u64(match &cuts.error {
             Some(cut) => self.hash_text(cut.as_str(), MaskKind::Error).masked,
-            None => known.unwrap_or_else(|| self.hash_text(text, MaskKind::Error).masked),
-        };
-        hasher.write_u64(masked(&texts.error, Some(error.masked)));
-        hasher.write_u64(masked(result_text, None));
+            None => returned.error.masked,
+        });
+        let result = cuts.result.as_ref().map_or(result_text, CutText::as_str);
+        hasher.write_u64(self.hash_text(result, MaskKind::Error).masked);
         // An exit status alone does not make the errors of different calls equal.
         if result_text.is_empty()
             && ack::is_exit_status(&texts.error)

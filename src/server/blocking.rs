@@ -46,36 +46,29 @@ async fn run_with_permit<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::{
-            Arc, Mutex,
-            atomic::{AtomicUsize, Ordering::SeqCst},
-            mpsc,
-        },
-        time::Duration,
-    };
+    use std::sync::{Arc, Mutex, mpsc};
 
     use super::*;
 
     #[tokio::test]
     async fn cancelled_callers_leave_no_more_work_than_there_are_permits() {
-        let started = Arc::new(AtomicUsize::new(0));
+        let (start, mut started) = tokio::sync::mpsc::channel(20);
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..20 {
-            let (started, gate) = (started.clone(), gate.clone());
+            let (start, gate) = (start.clone(), gate.clone());
             let caller = tokio::spawn(scan_sessions(move || {
-                started.fetch_add(1, SeqCst);
+                start.blocking_send(()).unwrap();
                 let _ = gate.lock().unwrap().recv();
             }));
             // The task is polled once: it starts its work or waits for a permit.
             tokio::task::yield_now().await;
             caller.abort();
         }
-        while started.load(SeqCst) < CONCURRENCY_MAX {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        for _ in 0..CONCURRENCY_MAX {
+            started.recv().await.unwrap();
         }
-        assert_eq!(started.load(SeqCst), CONCURRENCY_MAX);
+        assert!(started.try_recv().is_err());
         read_log(|| {}).await.unwrap();
         drop(open);
         // The permits are released.

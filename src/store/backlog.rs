@@ -41,7 +41,7 @@ impl Backlog {
     }
 
     /// Keeps a termination, which has waited since `queued_at`. Beyond the limits it is
-    /// not kept: it stays in force, and a restart loses it.
+    /// not kept: it stays in force, and is written from the engine's tombstones.
     pub fn push(
         &mut self,
         queue: &WriteQueue,
@@ -59,7 +59,7 @@ impl Backlog {
             queued_at,
         };
         if self.entries.len() >= self.entries_max || !queue.reserve_backlog(entry.bytes()) {
-            queue.mark_dropped(id);
+            queue.mark_lost(id);
             return;
         }
         self.entries.push_back(entry);

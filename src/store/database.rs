@@ -13,7 +13,7 @@ use super::{
     record,
     recovery::{self, Recovery, check_end, missing, read_chain},
     schema::{begin, configure, database_error, migrate, set_checkpoint_on_close},
-    transaction::{ChainState, find_record},
+    transaction::{ChainState, find_record, is_obsolete},
 };
 use crate::domain::{ChainHead, Effect, EncodedRecord, VerdictId, VerdictRecord};
 
@@ -167,6 +167,19 @@ impl Database {
             Some((refused.id, Effect::Terminated, encoded))
         });
         self.append_records(records, may_exist)
+    }
+
+    /// Writes terminations that were lost while writes failed. Those that are on disk are
+    /// skipped, and so are those that a reset has lifted meanwhile.
+    pub fn append_lost(&mut self, batch: &[VerdictRecord], text: bool) -> Result<(), CommitError> {
+        let mut lost = Vec::new();
+        for issued in batch {
+            let encoded = record::encode(issued, text);
+            if !is_obsolete(&self.connection, issued.verdict.id, &encoded.columns)? {
+                lost.push((issued.verdict.id, Effect::Terminated, encoded));
+            }
+        }
+        self.append_records(lost.into_iter(), false).map(drop)
     }
 
     fn append_records(

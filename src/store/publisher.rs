@@ -152,6 +152,15 @@ impl CommitPublisher {
         }
     }
 
+    /// Publishes terminations that are older than the last published verdict. Watchers get
+    /// verdicts in their order, and find these in the log.
+    pub fn publish_late(&self, terminations: &[VerdictRecord]) {
+        for issued in terminations {
+            // `send` fails only if there is no receiver.
+            let _ = self.terminations.send(issued.verdict.clone());
+        }
+    }
+
     /// The last published verdict.
     pub fn last(&self) -> VerdictId {
         self.recent().last()

@@ -41,11 +41,20 @@ struct QueueState {
     backlog_bytes: usize,
     /// Since when the oldest of these has waited.
     backlog_since: Option<Instant>,
+    /// The oldest termination that was dropped and is still to be written.
+    lost_since: Option<VerdictId>,
 }
 
 struct QueuedVerdict {
     issued: VerdictRecord,
     queued_at: Instant,
+}
+
+impl QueueState {
+    fn note_lost(&mut self, id: VerdictId) {
+        let oldest = self.lost_since.unwrap_or(id);
+        self.lost_since = Some(oldest.min(id));
+    }
 }
 
 /// What the writer is writing now.
@@ -99,13 +108,16 @@ impl WriteQueue {
     /// which are then refused. Operator actions need a bound because callers retry while
     /// the disk hangs, and each retry adds an action.
     ///
-    /// A termination is dropped last, and only by bytes. It is in force all the same. A
-    /// retry adds none, because a session or sub-agent is terminated once and its
-    /// tombstone has the verdict.
+    /// A termination is dropped last, and only by bytes. It is in force all the same, and
+    /// written from the engine's tombstones when the disk is back. A retry adds none,
+    /// because a session or sub-agent is terminated once and its tombstone has the verdict.
     pub fn enqueue(&self, issued: VerdictRecord) {
         let mut state = self.lock();
         state.last = issued.verdict.id;
         if !self.has_room(&state, &issued) {
+            if issued.effect == Effect::Terminated {
+                state.note_lost(issued.verdict.id);
+            }
             self.record_dropped(&mut state, issued.verdict.id);
             return;
         }
@@ -318,7 +330,46 @@ impl WriteQueue {
         self.record_dropped(&mut self.lock(), id);
     }
 
+    /// Records that a termination will not be written from here, but from the engine's
+    /// tombstones when the disk is back.
+    pub fn mark_lost(&self, id: VerdictId) {
+        let mut state = self.lock();
+        state.note_lost(id);
+        self.record_dropped(&mut state, id);
+    }
+
+    /// Takes over the writing of the terminations that were lost: the oldest of them.
+    pub fn take_lost_since(&self) -> Option<VerdictId> {
+        self.lock().lost_since.take()
+    }
+
+    /// The terminations from this one on are still to be written.
+    pub fn return_lost_since(&self, id: VerdictId) {
+        self.lock().note_lost(id);
+    }
+
+    /// Verdicts that had been dropped are on disk now.
+    pub fn mark_written(&self, ids: impl Iterator<Item = VerdictId>) {
+        let mut state = self.lock();
+        for id in ids {
+            state.dropped.remove(&id);
+        }
+    }
+
+    /// Verdicts are no longer on disk, although they were.
+    pub fn mark_removed(&self, ids: &[VerdictId]) {
+        let mut state = self.lock();
+        for id in ids {
+            self.remember_dropped(&mut state, *id);
+        }
+    }
+
     fn record_dropped(&self, state: &mut QueueState, id: VerdictId) {
+        self.remember_dropped(state, id);
+        self.dropped_total.fetch_add(1, Relaxed);
+    }
+
+    fn remember_dropped(&self, state: &mut QueueState, id: VerdictId) {
         state.dropped.insert(id);
         if state.dropped.len() > DROPPED_IDS_MAX
             && let Some(oldest) = state.dropped.pop_first()
@@ -326,7 +377,6 @@ impl WriteQueue {
             state.untracked_through = oldest;
         }
         self.any_dropped.store(true, Relaxed);
-        self.dropped_total.fetch_add(1, Relaxed);
     }
 
     /// Whether the verdict was dropped. If more verdicts were dropped than

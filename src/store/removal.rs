@@ -41,7 +41,7 @@ pub(super) struct RemovedSlice {
     /// The greatest id of all removed verdicts.
     pub retained_after: VerdictId,
     /// Terminations in force that had to go.
-    pub terminations: usize,
+    pub terminations: Vec<VerdictId>,
     /// More is to be removed.
     pub has_more: bool,
 }
@@ -79,7 +79,7 @@ impl Database {
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
             slice.terminations = state.remove_oldest_tombstones(&transaction)?;
-            removed += slice.terminations;
+            removed += slice.terminations.len();
         }
         slice.retained_after = read_removed(&transaction)?.2;
         slice.has_more = removed > 0;
@@ -175,7 +175,9 @@ impl ChainState {
         removed += self.remove(transaction, &ids)?;
         // Counting takes some 50 ms with a million tombstones, so it is done last.
         if removed == 0 {
-            removed = self.remove_surplus(transaction, retention.tombstones_max)?;
+            removed = self
+                .remove_surplus(transaction, retention.tombstones_max)?
+                .len();
         }
         Ok(removed)
     }
@@ -186,7 +188,7 @@ impl ChainState {
         &mut self,
         transaction: &Transaction<'_>,
         tombstones_max: usize,
-    ) -> rusqlite::Result<usize> {
+    ) -> rusqlite::Result<Vec<VerdictId>> {
         let mut statement = transaction
             .prepare_cached("SELECT tenant, count(*) FROM tombstones GROUP BY tenant")?;
         let counts: Vec<(String, usize)> = statement
@@ -195,29 +197,30 @@ impl ChainState {
         let share = tenant_share(counts.iter().map(|(_, count)| *count), tombstones_max);
         let sql = "SELECT verdict_id FROM tombstones WHERE tenant = ?1
                    ORDER BY verdict_id LIMIT ?2";
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for (tenant, count) in counts {
             let surplus = count.saturating_sub(share).min(RETENTION_SLICE);
             if surplus > 0 {
                 let ids = select_ids(transaction, sql, params![tenant, surplus as i64])?;
-                removed += self.remove(transaction, &ids)?;
+                self.remove(transaction, &ids)?;
+                removed.extend(ids);
             }
         }
         Ok(removed)
     }
 
-    /// Removes a slice of the tombstones although they are in force. Returns how many.
+    /// Removes a slice of the tombstones although they are in force.
     fn remove_oldest_tombstones(
         &mut self,
         transaction: &Transaction<'_>,
-    ) -> rusqlite::Result<usize> {
+    ) -> rusqlite::Result<Vec<VerdictId>> {
         let sql = "SELECT count(*) FROM tombstones";
         let count: u32 = transaction.query_row(sql, [], |row| row.get(0))?;
         let left = (count as usize).saturating_sub(RETENTION_SLICE);
         let removed = self.remove_surplus(transaction, left)?;
-        if removed > 0 {
+        if !removed.is_empty() {
             tracing::error!(
-                removed,
+                removed = removed.len(),
                 "store.bytes_max is reached: the oldest terminations are no longer on disk"
             );
         }

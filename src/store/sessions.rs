@@ -1,5 +1,6 @@
-//! Frozen sessions in the database. The writer thread serves one request at a time between
-//! two commits of verdicts, so that neither waits for long.
+//! Frozen sessions in the database, and terminations that the queue had no room for. The
+//! writer thread serves one request at a time between two commits of verdicts, so that
+//! neither waits for long.
 
 use std::{
     collections::VecDeque,
@@ -12,12 +13,13 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::{
-    Store, StoreError,
+    Store, StoreError, StoreHealth,
     database::{CommitError, Database},
     dir::StoreDir,
+    queue::BATCH_MAX,
     record, schema,
 };
-use crate::domain::{FrozenSession, Labels, SessionId};
+use crate::domain::{FrozenSession, Labels, SessionId, VerdictId, VerdictRecord};
 
 /// How many removals may wait. Above it they are dropped: the rows expire.
 const REMOVALS_MAX: usize = 65_536;
@@ -28,12 +30,14 @@ pub(super) const REMOVAL_SLICE: usize = 1_000;
 /// may have 10 KiB, and no more than necessary should go.
 const OVERSIZE_SLICE: usize = 100;
 
-/// A change of the frozen sessions.
+/// A change of the frozen sessions, or terminations of sessions.
 pub(super) enum SessionWrite {
     Save(Vec<FrozenSession>),
     Remove(Vec<SessionId>),
     /// Removes those that were last active before this time.
     RemoveIdleSince(SystemTime),
+    /// Terminations that were lost. Some of them may be on disk.
+    Terminate(Vec<VerdictRecord>),
 }
 
 /// The changes that wait for the writer, in their order.
@@ -132,9 +136,9 @@ impl SessionWrites {
         for change in refused.into_iter().chain(waiting) {
             match change.write {
                 SessionWrite::Remove(ids) => removals.extend(ids),
-                SessionWrite::Save(_) | SessionWrite::RemoveIdleSince(_) => {
-                    change.end(Err(error()));
-                }
+                SessionWrite::Save(_)
+                | SessionWrite::RemoveIdleSince(_)
+                | SessionWrite::Terminate(_) => change.end(Err(error())),
             }
         }
         removals.truncate(REMOVALS_MAX);
@@ -156,6 +160,37 @@ impl SessionWrites {
 }
 
 impl Store {
+    /// Writes the terminations that were lost while the disk failed, if it works again, and
+    /// publishes them. `find` returns the terminations in force since the given one.
+    pub fn rewrite_lost(
+        &self,
+        find: impl FnOnce(VerdictId) -> Vec<VerdictRecord>,
+    ) -> Result<(), StoreError> {
+        if self.health() != StoreHealth::Healthy {
+            return Ok(());
+        }
+        let Some(since) = self.queue.take_lost_since() else {
+            return Ok(());
+        };
+        let mut found = find(since);
+        found.sort_unstable_by_key(|issued| issued.verdict.id);
+        tracing::info!(
+            found = found.len(),
+            "writing terminations that the disk refused"
+        );
+        for some in found.chunks(BATCH_MAX) {
+            let written = self.write_sessions(SessionWrite::Terminate(some.to_vec()));
+            if written.is_err() {
+                self.queue.return_lost_since(since);
+                return written;
+            }
+            self.queue
+                .mark_written(some.iter().map(|issued| issued.verdict.id));
+            self.publisher.publish_late(some);
+        }
+        Ok(())
+    }
+
     /// Saves frozen sessions in one transaction and waits for it. Each replaces what was
     /// saved of the session before. In memory nothing is saved.
     pub fn save_sessions(&self, sessions: Vec<FrozenSession>) -> Result<(), StoreError> {
@@ -200,9 +235,13 @@ impl Store {
 
 impl Database {
     /// Applies a change in one transaction.
-    pub fn write_sessions(&mut self, write: &SessionWrite) -> Result<(), CommitError> {
+    pub fn write_sessions(&mut self, write: &SessionWrite, text: bool) -> Result<(), CommitError> {
+        if let SessionWrite::Terminate(terminations) = write {
+            return self.append_lost(terminations, text);
+        }
         let transaction = self.begin_checked()?;
         match write {
+            SessionWrite::Terminate(_) => {}
             SessionWrite::Save(sessions) => {
                 for session in sessions {
                     save(&transaction, session)?;

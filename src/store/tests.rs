@@ -502,6 +502,33 @@ async fn terminations_beyond_the_queue_are_written_when_the_disk_is_back() {
     assert_eq!(open(&dir).1.sessions.len(), 501);
 }
 
+#[tokio::test]
+async fn a_lost_termination_is_written_once_and_not_after_its_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (store, _) = open(&dir);
+        // The queue had no room for 2 to 4, which only the engine has.
+        (2..=4).for_each(|id| store.queue.mark_lost(VerdictId(id)));
+        put(&store, [terminated(1, "a"), reset(5, "c")]);
+        assert!(store.wait_until_settled_or_timeout(VerdictId(5)).await);
+        assert!(!store.is_durable(VerdictId(2)));
+        let mut pushed = store.subscribe_terminations();
+        let lost = [(4, "d"), (2, "b"), (3, "c"), (1, "a")];
+        let in_force = |since: VerdictId| {
+            assert_eq!(since, VerdictId(2));
+            lost.map(|(id, name)| terminated(id, name)).to_vec()
+        };
+        store.rewrite_lost(in_force).unwrap();
+        assert!(store.is_durable(VerdictId(2)) && store.is_durable(VerdictId(4)));
+        let first = [(); 2].map(|()| pushed.try_recv().unwrap().id.0);
+        assert_eq!(first, [1, 2]);
+        // Nothing is left to be written.
+        store.rewrite_lost(|_| panic!("nothing is lost")).unwrap();
+    }
+    assert_eq!(verify(dir.path()).unwrap().records, 4);
+    assert_eq!(names(&open(&dir).1), ["a", "b", "d"]);
+}
+
 #[test]
 fn old_verdicts_are_removed_by_age_and_terminations_stay() {
     let dir = tempfile::tempdir().unwrap();
@@ -619,6 +646,9 @@ fn terminations_that_do_not_fit_are_counted_and_no_tenant_displaces_anothers() {
             store.stats().removed_terminations,
             store.removed_terminations()
         );
+        // One that a restart lifts is no longer called durable; it is the oldest of its tenant.
+        let is_durable = |id| store.is_durable(VerdictId(id));
+        assert!(!is_durable(11) && is_durable(1) && is_durable(15_000));
     }
     let state = open(&dir).1;
     let quiet = Tenant::parse("quiet").unwrap();

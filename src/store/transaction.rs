@@ -237,6 +237,24 @@ pub(super) fn tombstone_row<'a>(row: &'a Row<'_>) -> rusqlite::Result<(VerdictId
     Ok((id, row.get_ref(1)?.as_blob()?))
 }
 
+/// Whether a termination is on disk, or a later reset of its session is.
+pub(super) fn is_obsolete(
+    connection: &Connection,
+    id: VerdictId,
+    columns: &RecordColumns,
+) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM records WHERE verdict_id = ?1)
+                   OR EXISTS (SELECT 1 FROM tombstones WHERE verdict_id = ?1)
+                   OR EXISTS (SELECT 1 FROM records WHERE tenant = ?2 AND session = ?3
+                              AND verdict_id > ?1 AND kind = ?4 AND NOT withdrawn)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let (tenant, session) = (&columns.tenant, &columns.session);
+    let reset = record::kind(Effect::Reset);
+    statement.query_row(params![IdBlob(id), tenant, session, reset], |row| {
+        row.get(0)
+    })
+}
+
 /// The position of the record of a verdict.
 pub(super) fn find_record(
     connection: &Connection,

@@ -302,8 +302,11 @@ impl Writer {
         let Some(pending) = disk.sessions.next() else {
             return Ok(false);
         };
-        match database.write_sessions(&pending.write) {
-            Ok(()) => pending.end(Ok(())),
+        match database.write_sessions(&pending.write, self.text) {
+            Ok(()) => {
+                self.publisher.set_head(database.head());
+                pending.end(Ok(()));
+            }
             Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
                 let refused = Some(pending);
                 disk.sessions.refuse(refused, || write_error(&error));
@@ -355,7 +358,8 @@ impl Writer {
             Ok(slice) => {
                 self.publisher.set_retained_after(slice.retained_after);
                 let removed = &self.publisher.removed_terminations;
-                removed.fetch_add(slice.terminations as u64, Relaxed);
+                removed.fetch_add(slice.terminations.len() as u64, Relaxed);
+                self.queue.mark_removed(&slice.terminations);
                 if !slice.has_more {
                     database.sync_head();
                     disk.retention.end(Ok(()));

@@ -3,9 +3,10 @@
 //!
 //! The texts among the arguments are replaced first, as a whole. Then a token (letters,
 //! digits, `_ - . / @`) of the answer that is a token of the arguments, or a path that
-//! ends with one, is replaced. Numbers are kept, because they are what an answer is about. Cost: linear in both texts, bounded by their limits.
+//! ends with one, is replaced. Numbers are kept, because they are what an answer is about.
+//! Cost: linear in both texts, bounded by their limits.
 
-use std::hash::BuildHasher;
+use std::{hash::BuildHasher, sync::LazyLock};
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
@@ -44,6 +45,35 @@ pub struct EchoTokens<'a> {
     values: SmallVec<[&'a str; VALUES_MAX]>,
     /// Hashes of the tokens in lower case, sorted.
     hashes: SmallVec<[u64; 32]>,
+    filter: TokenFilter,
+}
+
+/// Rules out most tokens without hashing them: one bit per length and per first byte.
+#[derive(Debug, Default)]
+struct TokenFilter {
+    lengths: u64,
+    first_bytes: u64,
+}
+
+impl TokenFilter {
+    fn bits(token: &str) -> (u64, u64) {
+        let first = token.bytes().next().unwrap_or_default();
+        (
+            1 << token.len().min(63),
+            1 << (first.to_ascii_lowercase() & 63),
+        )
+    }
+
+    fn add(&mut self, token: &str) {
+        let (length, first_byte) = Self::bits(token);
+        self.lengths |= length;
+        self.first_bytes |= first_byte;
+    }
+
+    fn may_contain(&self, token: &str) -> bool {
+        let (length, first_byte) = Self::bits(token);
+        self.lengths & length != 0 && self.first_bytes & first_byte != 0
+    }
 }
 
 impl<'a> EchoTokens<'a> {
@@ -51,27 +81,36 @@ impl<'a> EchoTokens<'a> {
         if args.len() > ARGS_BYTES_MAX {
             return Self::default();
         }
-        let mut hashes: SmallVec<_> = tokens(tool)
-            .chain(tokens(args))
-            .filter(|token| is_name(token.text))
-            .map(|token| hash(token.text))
-            .collect();
+        let mut filter = TokenFilter::default();
+        let mut hashes = SmallVec::new();
+        for token in tokens(tool).chain(tokens(args)) {
+            if token.is_name {
+                filter.add(token.text);
+                hashes.push(hash_token(token.text));
+            }
+        }
         hashes.sort_unstable();
         hashes.dedup();
         let mut values: SmallVec<_> = quoted_texts(args).take(VALUES_MAX).collect();
         values.sort_by_key(|value: &&str| std::cmp::Reverse(value.len()));
-        Self { values, hashes }
+        Self {
+            values,
+            hashes,
+            filter,
+        }
     }
 
     /// The answer without the echo; `None`: it has none.
     pub fn cut(&self, answer: &str) -> Option<CutText> {
-        if self.hashes.is_empty() || answer.len() > ANSWER_BYTES_MAX {
+        if self.hashes.is_empty() || answer.is_empty() || answer.len() > ANSWER_BYTES_MAX {
             return None;
         }
         let mut without_values = None::<CutText>;
         for value in &self.values {
             let text = without_values.as_ref().map_or(answer, CutText::as_str);
-            without_values = replace_whole(text, value).or(without_values);
+            if let Some(replaced) = replace_whole(text, value) {
+                without_values = Some(replaced);
+            }
         }
         match without_values {
             Some(text) => Some(self.cut_tokens(text.as_str()).unwrap_or(text)),
@@ -84,7 +123,7 @@ impl<'a> EchoTokens<'a> {
         let mut from = 0;
         let mut last_echo_end = None;
         for token in tokens(answer) {
-            if !is_name(token.text) || !self.contains(token.text) {
+            if !token.is_name || !self.contains(token.text) {
                 continue;
             }
             let between = answer.get(from..token.start).unwrap_or_default();
@@ -103,12 +142,13 @@ impl<'a> EchoTokens<'a> {
     }
 
     fn contains(&self, token: &str) -> bool {
-        let is_token = |token: &str| self.hashes.binary_search(&hash(token)).is_ok();
+        let is_token = |token: &str| {
+            self.filter.may_contain(token) && self.hashes.binary_search(&hash_token(token)).is_ok()
+        };
         // A relative path is often echoed as an absolute one.
         is_token(token)
-            || token
-                .match_indices('/')
-                .any(|(at, _)| token.get(at + 1..).is_some_and(is_token))
+            || memchr::memchr_iter(b'/', token.as_bytes())
+                .any(|at| token.get(at + 1..).is_some_and(is_token))
     }
 }
 
@@ -124,7 +164,12 @@ fn quoted_texts(args: &str) -> impl Iterator<Item = &str> {
 fn replace_whole(text: &str, value: &str) -> Option<CutText> {
     let mut kept = CutText::default();
     let mut from = 0;
-    for (at, _) in text.match_indices(value) {
+    // Faster for texts of this size than to prepare a searcher for each value.
+    let (bytes, value_bytes) = (text.as_bytes(), value.as_bytes());
+    for at in memchr::memchr_iter(*value_bytes.first()?, bytes) {
+        if at < from || !bytes.get(at..)?.starts_with(value_bytes) {
+            continue;
+        }
         let (before, behind) = (text.get(..at)?, text.get(at + value.len()..)?);
         let is_part = before.ends_with(char::is_alphanumeric)
             && value.starts_with(char::is_alphanumeric)
@@ -141,34 +186,91 @@ fn replace_whole(text: &str, value: &str) -> Option<CutText> {
     })
 }
 
-struct EchoToken<'a> {
+pub(super) struct EchoToken<'a> {
     start: usize,
-    text: &'a str,
+    pub text: &'a str,
+    /// It has a letter. A number is no name: it may be the result.
+    is_name: bool,
 }
 
 /// The tokens of a text. Punctuation at their ends belongs to the sentence.
-fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
+pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            let rest = text.get(at..)?;
-            let start = at + rest.find(is_token_char)?;
-            let run = text.get(start..)?;
-            let len = run.find(|c| !is_token_char(c)).unwrap_or(run.len());
-            at = start + len;
+            // The first char of a token, and those that follow it.
+            let start = find_char(text, at, |class| class.is_token())?;
+            let mut is_name = false;
+            let end = find_char(text, start, |class| {
+                is_name |= class == TokenClass::Letter;
+                !class.is_token()
+            });
+            at = end.unwrap_or(text.len());
+            // Without the punctuation of the sentence.
             let token = text.get(start..at)?;
             let trimmed = token.trim_start_matches(['.', '-']);
             let start = start + (token.len() - trimmed.len());
             let text = trimmed.trim_end_matches(['.', '-', '/']);
             if !text.is_empty() {
-                return Some(EchoToken { start, text });
+                return Some(EchoToken {
+                    start,
+                    text,
+                    is_name,
+                });
             }
         }
     })
 }
 
-fn is_token_char(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@')
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TokenClass {
+    Letter,
+    /// A digit, or one of `_ - . / @`.
+    OtherToken,
+    Gap,
+}
+
+impl TokenClass {
+    fn of(c: char) -> Self {
+        if c.is_alphabetic() {
+            Self::Letter
+        } else if c.is_numeric() || matches!(c, '_' | '-' | '.' | '/' | '@') {
+            Self::OtherToken
+        } else {
+            Self::Gap
+        }
+    }
+
+    fn is_token(self) -> bool {
+        self != Self::Gap
+    }
+}
+
+/// The class of each ASCII char: most texts have no others.
+static ASCII_CLASSES: LazyLock<[TokenClass; 128]> =
+    LazyLock::new(|| std::array::from_fn(|byte| TokenClass::of(char::from(byte as u8))));
+
+/// The first char of this kind, from `at` on.
+fn find_char(
+    text: &str,
+    mut at: usize,
+    mut is_wanted: impl FnMut(TokenClass) -> bool,
+) -> Option<usize> {
+    let classes = &*ASCII_CLASSES;
+    loop {
+        let byte = *text.as_bytes().get(at)?;
+        let (class, len) = match classes.get(usize::from(byte)) {
+            Some(class) => (*class, 1),
+            None => {
+                let c = text.get(at..)?.chars().next()?;
+                (TokenClass::of(c), c.len_utf8())
+            }
+        };
+        if is_wanted(class) {
+            return Some(at);
+        }
+        at += len;
+    }
 }
 
 /// Whether a char may stand between two echoed tokens of one echo.
@@ -176,13 +278,13 @@ fn is_gap(c: char) -> bool {
     !c.is_alphanumeric() && c != '\n'
 }
 
-/// A number is no name: it may be the result.
+/// Whether a text has a letter.
 fn is_name(token: &str) -> bool {
     token.chars().any(char::is_alphabetic)
 }
 
 /// Not keyed: an agent that makes tokens collide only cuts its own answers.
-fn hash(token: &str) -> u64 {
+pub(super) fn hash_token(token: &str) -> u64 {
     let mut lowered = SmallVec::<[u8; 64]>::from_slice(token.as_bytes());
     lowered.make_ascii_lowercase();
     FixedState::default().hash_one(lowered.as_slice())

@@ -2,12 +2,12 @@
 //! ids, process groups, shell ids, reminders, usage footers, and the service's own
 //! corrections. These change on every call, so with them no two results are equal.
 //!
-//! Cost: one Aho-Corasick pass over both ends of the text; a copy only if something is
-//! removed.
+//! Cost: a search for the starts of lines and for `<` in both ends of the text; a copy only
+//! if something is removed.
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, Anchored, Input, StartKind};
 
 use crate::domain::sanitize;
 
@@ -46,7 +46,10 @@ const TAGS: &[&str] = &["<untrusted_context>", "</untrusted_context>"];
 
 static SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let elements = ELEMENTS.iter().map(|(open, _)| open);
-    AhoCorasick::new(LINE_MARKERS.iter().chain(elements).chain(TAGS)).ok()
+    AhoCorasick::builder()
+        .start_kind(StartKind::Anchored)
+        .build(LINE_MARKERS.iter().chain(elements).chain(TAGS))
+        .ok()
 });
 
 /// Removes what a harness added.
@@ -72,14 +75,26 @@ pub fn strip(text: &str) -> HarnessResult<'_> {
         let Some(part) = text.get(start..end) else {
             continue;
         };
-        for found in searcher.find_iter(part) {
-            removals.add(found.pattern().as_usize(), start + found.start());
+        for at in candidates(part) {
+            let from_here = Input::new(part).range(at..).anchored(Anchored::Yes);
+            if let Ok(Some(found)) = searcher.try_find(from_here) {
+                removals.add(found.pattern().as_usize(), start + at);
+            }
         }
     }
     if removals.ranges.is_empty() {
         return unchanged;
     }
     removals.finish()
+}
+
+/// Where a marker may begin: at the start of a line, or at `<`.
+fn candidates(part: &str) -> impl Iterator<Item = usize> {
+    let found = memchr::memchr2_iter(b'\n', b'<', part.as_bytes());
+    std::iter::once(0).chain(found.map(|at| match part.as_bytes().get(at) {
+        Some(b'\n') => at + 1,
+        _ => at,
+    }))
 }
 
 struct Removals<'a> {

@@ -13,10 +13,11 @@
 use serde::{Deserialize, Serialize};
 
 /// The budget for periods. Rows of JSON, the costliest ordinary text, cause 20 units a
-/// byte.
-pub(crate) type PeriodBudget = WorkBudget<24>;
+/// byte: what is saved up pays for the first 8 KiB, and after that only rows that are
+/// equal, which cost less, are still followed.
+pub(crate) type PeriodBudget = WorkBudget<12>;
 /// The budget for words, sentences, chunks and reports.
-pub(crate) type TextBudget = WorkBudget<12>;
+pub(crate) type TextBudget = WorkBudget<6>;
 
 /// The work that a text may still cause. One unit is ten to thirty instructions, counted
 /// on the costliest texts known (`benches/counts.rs`).

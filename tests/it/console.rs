@@ -29,7 +29,7 @@ async fn send(request: RequestBuilder) -> (StatusCode, Value) {
     (status, serde_json::from_str(&text).unwrap_or(json!(text)))
 }
 
-async fn post_json(server: &Server, method: &str, body: Value) -> Value {
+pub async fn post_json(server: &Server, method: &str, body: Value) -> Value {
     let (status, answer) = send(post(server, method, &body)).await;
     assert_eq!(status, 200, "{answer}");
     answer

@@ -15,6 +15,7 @@ use tonic::Code;
 use unstuck::pb::{Action, Rating, SessionStatus, Verdict};
 
 use crate::{
+    console,
     harness::*,
     lifecycle::{Running, check_refused, directory, output, text, unstuck},
     notify::{self, Receiver},
@@ -345,6 +346,52 @@ async fn while_a_sync_hangs_a_termination_reaches_streams_watchers_and_receivers
 }
 
 #[tokio::test]
+async fn terminations_beyond_the_queue_are_written_when_the_disk_is_back() {
+    let disk = Disk::new();
+    // Without a breaker, because all sessions loop. Their verdicts are large, so that fewer
+    // of them fill the queue.
+    let detector = "[detect.exact_repeat]\n";
+    let large = format!("{detector}correction = \"{}\"\n", "x".repeat(6_000));
+    let toml = SHORT_SYNC.replace(detector, &large) + "[breaker]\nshare_max = 1.0\n";
+    fs::write(disk.dir.path().join("unstuck.toml"), toml).unwrap();
+    let (running, server) = disk.serve().await;
+    let mut stream = server.events().await;
+    disk.set("hang");
+    // The queue has 64 MiB. Only terminations are issued.
+    let (mut ended, mut dropped) = (Vec::new(), 0.0);
+    for sequence in 1.. {
+        let sessions = (0..128).map(|n| format!("{:0200}", sequence * 128 + n));
+        let events = sessions.flat_map(|session| ask(&"x".repeat(200)).of(&session).times(2));
+        let answer = stream.ask(batch(sequence, events)).await;
+        ended.extend(
+            answer
+                .results
+                .into_iter()
+                .filter_map(|result| result.verdict),
+        );
+        dropped = server.metric("unstuck_store_dropped_total").await;
+        if dropped > 500.0 {
+            break;
+        }
+    }
+    println!("{} terminations, {dropped} without room", ended.len());
+    assert!(ended.iter().all(|verdict| !verdict.durable));
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    let last = ended.last().unwrap();
+    let is_written = async || {
+        let answer = server.record(ask("x").of(&last.session_id)).await;
+        verdict(&answer).durable
+    };
+    within(async { while !is_written().await {} }).await;
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &ended[ended.len() - dropped as usize..]).await;
+    check_in_force(&server, &ended[..10]).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
 async fn while_the_save_of_a_session_hangs_streams_and_terminations_go_on() {
     let disk = Disk::new();
     let (running, server) = disk.serve().await;
@@ -633,7 +680,14 @@ async fn a_start_with_a_clock_ten_years_ahead_expires_nothing() {
         assert!(health.contains(note), "{health}");
         check_in_force(&server, &ended).await;
         assert_eq!(server.get("live").await.unwrap().events, 3);
-        server.terminate(name).await;
+        // It started at the time that its verdicts have, not at that of the last run.
+        let fleet = console::post_json(&server, "fleet", serde_json::json!({})).await;
+        let started_ms = fleet["data"]["started_ms"].as_u64().unwrap();
+        let time = server.terminate(name).await.time.unwrap();
+        assert!(
+            started_ms.abs_diff(time.seconds as u64 * 1_000) < 600_000,
+            "{fleet}"
+        );
         let (_, log) = running.stop().await;
         assert!(log.contains("far ahead of the last run"), "{log}");
     }

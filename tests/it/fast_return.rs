@@ -1,19 +1,19 @@
 //! The work that a start does when many terminations are on disk, counted rather than
 //! timed. `cargo bench --bench start` measures the time.
 
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::{fs, path::Path, time::SystemTime};
 
 use unstuck::{
     domain::SessionId,
-    engine::{Engine, RunMode},
+    engine::RunMode,
     pb::SessionStatus,
-    store::{Store, StoreOptions, verify},
-    telemetry::Metrics,
+    store::{Store, verify},
 };
 
 use crate::{
     harness::*,
     lifecycle::{Running, directory, unstuck},
+    setup,
 };
 
 /// The service reads the clock too: it would drop terminations older than a week.
@@ -30,19 +30,8 @@ fn now() -> SystemTime {
 fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let dir = dir.join("unstuck-data");
     let config = config(&format!("[store]\ndir = {dir:?}\n"));
-    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
-    let opening = StoreOptions {
-        settings: &config.store,
-        audit: config.audit,
-        tombstone_age_max: std::time::Duration::from_secs(config.engine.tombstone_secs_max),
-        tombstones_max: config.engine.tombstones_max,
-        now: now(),
-        on_fatal: Box::new(|error| panic!("{error}")),
-    };
-    let (store, _) = Store::open(opening).unwrap();
-    let sink = store.verdict_sink();
-    let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
-    let engine = Engine::new(profiles, tools, limits, metrics, RunMode::Live, sink);
+    let (store, _) = Store::open(setup::store_options(&config, now())).unwrap();
+    let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
     for n in 0..sessions {
         let session = SessionId::parse(&format!("s{n}")).unwrap();
         engine.terminate_session(&session, &OPERATOR_REQUEST, now());

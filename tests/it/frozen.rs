@@ -4,14 +4,13 @@ use std::{
     collections::{BTreeMap, HashSet},
     fs,
     path::Path,
-    time::Duration,
 };
 
 use unstuck::{domain::SessionId, engine::ThawOutcome, pb::Verdict};
 
 use crate::{
     harness::*,
-    lifecycle::{Running, directory, unstuck},
+    lifecycle::{Running, check_refused, directory, unstuck},
     play::{Line, Player},
     traces,
 };
@@ -138,30 +137,111 @@ async fn a_restart_in_the_middle_of_each_loop_changes_no_verdict() {
         let settings = format!("{NO_BREAKER}{settings}");
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
 
-        let mut uninterrupted = TraceClient::default();
-        uninterrupted
-            .play(&Server::with(&settings).await, &lines)
-            .await;
+        check_restart(&detector, &settings, &lines, restart_position(&lines)).await;
+    }
+}
 
-        let dir = directory(&[]);
-        fs::write(dir.path().join("unstuck.toml"), &settings).unwrap();
-        let serve = || {
-            Running::start(unstuck(
-                dir.path(),
-                &["serve", "--config", "unstuck.toml"],
-                &[],
-            ))
-        };
-        let (before, after) = lines.split_at(restart_position(&lines));
-        let mut interrupted = TraceClient::default();
-        let running = serve();
-        interrupted.play(&running.server().await, before).await;
-        let (status, log) = running.stop().await;
-        assert!(status.success(), "{log}");
-        let running = serve();
-        interrupted.play(&running.server().await, after).await;
-        assert_eq!(interrupted.received, uninterrupted.received, "{detector}");
-        assert!(!uninterrupted.received.is_empty(), "{detector}");
+/// Plays a trace with a restart at the position and without one. The verdicts are the same.
+async fn check_restart(name: &str, settings: &str, lines: &[Line], position: usize) {
+    let mut uninterrupted = TraceClient::default();
+    uninterrupted
+        .play(&Server::with(settings).await, lines)
+        .await;
+
+    let dir = directory(&[("unstuck.toml", settings)]);
+    let serve = || {
+        Running::start(unstuck(
+            dir.path(),
+            &["serve", "--config", "unstuck.toml"],
+            &[],
+        ))
+    };
+    let (before, after) = lines.split_at(position);
+    let mut interrupted = TraceClient::default();
+    let running = serve();
+    interrupted.play(&running.server().await, before).await;
+    let (status, log) = running.stop().await;
+    assert!(status.success(), "{log}");
+    let running = serve();
+    interrupted.play(&running.server().await, after).await;
+    assert_eq!(interrupted.received, uninterrupted.received, "{name}");
+    assert!(!uninterrupted.received.is_empty(), "{name}");
+}
+
+#[tokio::test]
+async fn a_restart_in_the_middle_of_what_a_rule_counts_changes_no_verdict() {
+    let rules = fs::read_to_string("examples/rules.toml").unwrap();
+    let lines = Line::read(&fs::read_to_string("examples/rules.ndjson").unwrap());
+    for position in (3..lines.len()).step_by(5) {
+        check_restart("rules", &format!("{NO_BREAKER}{rules}"), &lines, position).await;
+    }
+}
+
+/// Saves a session whole, stops the service, and starts it again after a change of its
+/// files. Returns the second log.
+async fn restart_after(change: impl FnOnce(&Path)) -> String {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let running = serve();
+    let server = running.server().await;
+    server
+        .open("s", "default", &[("team", "payments")])
+        .await
+        .unwrap();
+    server.play("s", ask("colour").times(2)).await;
+    assert!(running.stop().await.0.success());
+    change(dir.path());
+    let running = serve();
+    let server = running.server().await;
+    let session = server.get("s").await.unwrap();
+    assert_eq!(session.labels["team"], "payments");
+    let (status, log) = running.stop().await;
+    assert!(status.success(), "{log}");
+    log
+}
+
+fn change_saved(dir: &Path, sql: &str) {
+    let database = rusqlite::Connection::open(dir.join("unstuck-data/unstuck.db")).unwrap();
+    assert_eq!(database.execute(sql, []).unwrap(), 1);
+}
+
+#[tokio::test]
+async fn state_of_another_version_or_key_is_ignored_with_a_log_line() {
+    let warning = "part of the state of sessions cannot be used and was ignored";
+    let log = restart_after(|_| {}).await;
+    assert!(!log.contains(warning), "{log}");
+    // The first byte is the version.
+    let other_head = "UPDATE sessions SET head = CAST(x'ff' || substr(head, 2) AS BLOB)";
+    let log = restart_after(|dir| change_saved(dir, other_head)).await;
+    assert!(log.contains(warning), "{log}");
+    assert!(log.contains("other_versions=1"), "{log}");
+    let other_key = |dir: &Path| fs::remove_file(dir.join("unstuck.key")).unwrap();
+    let log = restart_after(other_key).await;
+    assert!(log.contains(warning), "{log}");
+    assert!(log.contains("not_opened=1"), "{log}");
+}
+
+#[test]
+fn a_key_inside_the_directory_of_the_store_is_refused() {
+    let dir = directory(&[]);
+    fs::create_dir(dir.path().join("unstuck-data")).unwrap();
+    fs::create_dir(dir.path().join("keys")).unwrap();
+    std::os::unix::fs::symlink("unstuck-data", dir.path().join("link")).unwrap();
+    let command = |key_file| {
+        let variables = [("UNSTUCK__STORE__KEY_FILE", key_file)];
+        unstuck(dir.path(), &["config", "check"], &variables)
+    };
+    for key_file in [
+        "unstuck-data/key",
+        "./unstuck-data/new/key",
+        "keys/../unstuck-data/key",
+        "link/key",
+    ] {
+        let why = ["store.key_file", "inside store.dir"];
+        check_refused(command(key_file), &why);
+    }
+    for key_file in ["keys/key", "unstuck-data/../key"] {
+        assert!(command(key_file).status().unwrap().success(), "{key_file}");
     }
 }
 
@@ -222,10 +302,11 @@ pub async fn wait_until_saved(dir: &Path, server: &Server, session: &str) {
     .await;
 }
 
+/// Reads the database again until the condition is true.
 async fn wait_until(is_true: impl Fn() -> bool) {
     within(async {
         while !is_true() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 #[path = "../../fuzz/src/lib.rs"]
-mod targets;
+pub mod targets;
 
 /// Few, because every test run executes them; a fuzzer finds better ones.
 const MUTATIONS: usize = 10;
@@ -103,6 +103,11 @@ fn the_chunking_of_a_text_changes_nothing() {
 #[test]
 fn the_work_on_a_text_is_bounded_by_its_bytes() {
     check("work", targets::work);
+}
+
+#[test]
+fn the_work_on_a_call_grows_with_its_bytes() {
+    check("call_work", targets::call_work);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use unstuck::{
     telemetry::Metrics,
 };
 
-use crate::harness::*;
+use crate::{harness::*, setup};
 
 /// New sessions are refused with this reason, existing ones continue, and an ended
 /// session makes room.
@@ -215,16 +215,7 @@ struct EngineWithClock {
 }
 
 fn engine(toml: &str) -> EngineWithClock {
-    let config = config(toml);
-    let metrics = Arc::new(Metrics::new(unstuck::detect::NAMES.iter().copied()).unwrap());
-    let engine = Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        metrics.clone(),
-        RunMode::Live,
-        Box::new(|_| {}),
-    );
+    let (engine, metrics) = setup::engine(config(toml), RunMode::Live, Box::new(|_| {}));
     EngineWithClock { engine, metrics }
 }
 

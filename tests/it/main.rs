@@ -12,6 +12,12 @@
 mod fake;
 mod harness;
 mod play;
+#[allow(
+    clippy::duplicate_mod,
+    reason = "the fuzz targets in `fuzzed` load it too"
+)]
+#[path = "../setup/mod.rs"]
+mod setup;
 /// The load generator; its test keeps it working.
 #[path = "../../benches/load"]
 mod bench {

@@ -10,7 +10,10 @@ use tonic::{
     codegen::{Bytes, Service, http::Request},
     transport::Channel,
 };
-use unstuck::pb::{self, StreamEventsRequest};
+use unstuck::{
+    config::MemoryBudget,
+    pb::{self, StreamEventsRequest},
+};
 
 use crate::{
     harness::*,
@@ -42,9 +45,18 @@ async fn small() -> (tempfile::TempDir, Running, Server) {
 
 /// The resident memory of the process.
 fn resident_bytes(running: &Running) -> usize {
+    status_bytes(running, "VmRSS:")
+}
+
+/// The most that it ever was.
+fn peak_resident_bytes(running: &Running) -> usize {
+    status_bytes(running, "VmHWM:")
+}
+
+fn status_bytes(running: &Running, name: &str) -> usize {
     let path = format!("/proc/{}/status", running.child.0.id());
     let status = fs::read_to_string(path).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.unwrap().trim().trim_end_matches(" kB");
     kib.parse::<usize>().unwrap() * 1024
 }
@@ -202,4 +214,65 @@ async fn an_announced_message_reserves_no_memory() {
     let grown = resident_bytes(&running).saturating_sub(before);
     println!("grown by {} KiB", grown / 1024);
     assert!(grown < 64 * 1024 * 1024, "grown by {grown} bytes");
+}
+
+/// The settings that a container of 512 MiB gets by itself, with all else at its default
+/// and a store on disk: attacked with all that fills memory at once, it never has more.
+#[tokio::test]
+async fn the_defaults_of_a_container_with_512_mib_never_take_more() {
+    const MEMORY_BYTES: usize = 512 * 1024 * 1024;
+    let directory = directory(&[]);
+    let budget = MemoryBudget {
+        memory_bytes: MEMORY_BYTES as u64,
+    };
+    let limits: Vec<(String, String)> = budget
+        .limits()
+        .map(|(key, value)| {
+            let key = format!("UNSTUCK__LIMITS__{}", key.to_uppercase());
+            (key, value.to_string())
+        })
+        .collect();
+    let settings: Vec<(&str, &str)> = limits.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let running = Running::start(unstuck(directory.path(), &[], &settings));
+    let server = running.server().await;
+    let ended = server.terminate("ended").await;
+    assert!(ended.durable);
+
+    // Sessions beyond what the state has room for, each with a long turn and a loop that is
+    // reported; meanwhile 1,024 streams on 16 connections announce 1 MiB each.
+    let prose = "It reads the file once more and looks for the cause of it. ";
+    let events = (0..60_000).map(|n: usize| {
+        let event = match n % 4 {
+            0 => turn(&format!("{n} {}", prose.repeat(8))),
+            _ => ask("x"),
+        };
+        event.of(&format!("{:0200}", n / 4))
+    });
+    let mut requests = tokio::task::JoinSet::new();
+    let streams = "unstuck_streams{rpc=\"StreamEvents\"}";
+    let ((taken, refused), ()) = tokio::join!(attack(&server, events), async {
+        server.wait_for_metric(streams, 1.0).await;
+        for _ in 0..16 {
+            let channel = connect(running.grpc, |endpoint| endpoint).await;
+            for _ in 0..64 {
+                let path = "/unstuck.v1.DetectionService/StreamEvents";
+                requests.spawn(announce(channel.clone(), path));
+            }
+        }
+    });
+    println!("{taken} events taken, {refused} refused");
+    assert!(taken > 10_000 && refused > 1_000, "{taken}, {refused}");
+
+    // It still answers, and what was answered is in force.
+    assert_eq!(server.terminate("late").await.session_id, "late");
+    let answer = server.record(ask("x").of("ended")).await;
+    assert_eq!(verdict(&answer).verdict_id, ended.verdict_id);
+    let peak = peak_resident_bytes(&running);
+    println!(
+        "{} MiB at most, {} MiB now",
+        peak >> 20,
+        resident_bytes(&running) >> 20
+    );
+    assert!(peak < MEMORY_BYTES, "{peak} bytes");
+    running.stop().await;
 }

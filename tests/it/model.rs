@@ -4,7 +4,6 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,11 +12,13 @@ use tempfile::TempDir;
 use unstuck::{
     domain::{Action, Event, Labels, SessionId, SessionStatus, VerdictId},
     engine::{Engine, OpenError, RecordError, RecordOutcome, RunMode},
-    store::{Store, StoreOptions, VerdictFilter, verify},
-    telemetry::Metrics,
+    store::{Store, VerdictFilter, verify},
 };
 
-use crate::harness::{Build, OPERATOR_REQUEST, ask, config};
+use crate::{
+    harness::{Build, OPERATOR_REQUEST, ask, config},
+    setup,
+};
 
 /// Limits so small that a short history reaches all of them. The only enabled detector
 /// is the simplest to model: a cap on events.
@@ -292,25 +293,10 @@ fn at(secs: u64) -> SystemTime {
 
 fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
     let config = settings(dir);
-    let opened = Store::open(StoreOptions {
-        settings: &config.store,
-        audit: config.audit,
-        tombstone_age_max: Duration::from_secs(TOMBSTONE_SECS),
-        tombstones_max: config.engine.tombstones_max,
-        now: at(secs),
-        on_fatal: Box::new(|error| panic!("{error}")),
-    });
+    let opened = Store::open(setup::store_options(&config, at(secs)));
     let (store, recovered) = opened.unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    let engine = Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        RunMode::Live,
-        store.verdict_sink(),
-    );
-    engine.restore(recovered, at(secs));
+    let (engine, _) = setup::engine(config, RunMode::Live, store.verdict_sink());
+    engine.restore(recovered, at(secs), at(secs));
     (engine, store)
 }
 

@@ -3,19 +3,19 @@
 
 use std::{
     collections::HashSet,
-    fs::write,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde::Deserialize;
 use unstuck::{
-    config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
+    config::ConfigError,
     domain::{Delta, Event, Verdict, VerdictId},
     engine::{Engine, RecordOutcome, RunMode},
     pb,
-    telemetry::Metrics,
 };
+
+use crate::setup;
 
 /// A line of a trace: an event, or a piece of text.
 #[derive(Clone, Debug)]
@@ -60,25 +60,14 @@ impl Player {
     /// With a user's settings over the defaults. The environment variables of the
     /// test process are ignored.
     pub fn with(config_toml: &str, run_mode: RunMode) -> Result<Self, ConfigError> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        write(&file, config_toml).unwrap();
-        let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?;
-        let config = Config::new(&layers)?;
-        let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
+        let config = setup::config(config_toml)?;
         Ok(Self {
             detectors: config
                 .profiles
                 .detector_names()
                 .map(str::to_owned)
                 .collect(),
-            engine: Engine::new(
-                config.profiles,
-                config.tools,
-                config.engine,
-                Arc::new(metrics),
-                run_mode,
-                Box::new(|_| {}),
-            ),
+            engine: setup::engine_without_sink(config, run_mode),
             now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
         })
     }

@@ -4,11 +4,15 @@
 use std::{
     net::SocketAddr,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{
     Code, Request, Response, Status, Streaming, async_trait,
@@ -34,42 +38,58 @@ const EVENTS: i32 = 3_000;
 /// time, every message comes in two frames.
 const DELTAS: i32 = 6_600;
 
-/// Answers every message, but slowly, so that small messages lie unread.
-struct Slow;
+/// The number of messages that each stream has sent, by the number of the stream.
+type SentCounts = Arc<[watch::Sender<i32>]>;
 
-/// The number of messages of a stream that are read slowly: as many as a window holds.
-const SLOW: usize = 3_300;
+/// The metadata with the number of a stream.
+const STREAM_NUMBER: &str = "stream-number";
 
-fn slowly<Q, A>(
-    mut inbound: Streaming<Q>,
-    answer: fn(Q) -> A,
-) -> Response<ReceiverStream<Result<A, Status>>>
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-{
-    let (responses, outbound) = mpsc::channel(64);
-    tokio::spawn(async move {
-        let mut read = 0;
-        while let Ok(Some(request)) = inbound.message().await {
-            // The one sleep in these tests: a reader slower than its client is
-            // what the test is about. The windows of all streams fill up, and
-            // from then on every message comes in two frames. Nothing is
-            // concluded from how long it takes.
-            if read < SLOW {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+/// Reads nothing until the window of a stream is full, and then only while half of it is
+/// unread, or when the client has sent all. From then on the window is open a message at a
+/// time, so that messages come in two frames. With more than half of it unread the client
+/// may have to wait for an update that h2 sends only after the next read.
+struct SlowService(SentCounts);
+
+impl SlowService {
+    fn answer<Q, A>(
+        &self,
+        request: Request<Streaming<Q>>,
+        (count, message_bytes): (i32, u32),
+        answer: fn(Q) -> A,
+    ) -> Response<ReceiverStream<Result<A, Status>>>
+    where
+        Q: Send + 'static,
+        A: Send + 'static,
+    {
+        let number = request
+            .metadata()
+            .get(STREAM_NUMBER)
+            .unwrap()
+            .to_str()
+            .unwrap();
+        let mut sent = self.0[number.parse::<usize>().unwrap()].subscribe();
+        let window = (server::STREAM_WINDOW_BYTES / message_bytes) as i32;
+        let mut inbound = request.into_inner();
+        let (responses, outbound) = mpsc::channel(64);
+        tokio::spawn(async move {
+            for read in 0.. {
+                let unread_min = if read == 0 { window } else { window / 2 };
+                let sent_min = count.min(read + unread_min);
+                sent.wait_for(|sent| *sent >= sent_min).await.unwrap();
+                let Ok(Some(request)) = inbound.message().await else {
+                    return;
+                };
+                if responses.send(Ok(answer(request))).await.is_err() {
+                    return;
+                }
             }
-            read += 1;
-            if responses.send(Ok(answer(request))).await.is_err() {
-                return;
-            }
-        }
-    });
-    Response::new(ReceiverStream::new(outbound))
+        });
+        Response::new(ReceiverStream::new(outbound))
+    }
 }
 
 #[async_trait]
-impl DetectionService for Slow {
+impl DetectionService for SlowService {
     async fn check_call(
         &self,
         _request: Request<pb::CheckCallRequest>,
@@ -90,7 +110,7 @@ impl DetectionService for Slow {
         &self,
         request: Request<Streaming<StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        Ok(slowly(request.into_inner(), |request| {
+        Ok(self.answer(request, (EVENTS, EVENT_BYTES), |request| {
             let sequence = request.sequence;
             let results = Vec::new();
             StreamEventsResponse { sequence, results }
@@ -103,21 +123,25 @@ impl DetectionService for Slow {
         &self,
         request: Request<Streaming<StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
-        Ok(slowly(request.into_inner(), |_| {
-            StreamDeltasResponse::default()
-        }))
+        Ok(
+            self.answer(request, (DELTAS, server::MESSAGE_BYTES_MIN), |_| {
+                StreamDeltasResponse::default()
+            }),
+        )
     }
 }
 
-async fn serve_slowly(mut transport: Transport) -> SocketAddr {
+async fn serve_slowly(mut transport: Transport, sent: SentCounts) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = transport.add_service(DetectionServiceServer::new(Slow));
+    let router = transport.add_service(DetectionServiceServer::new(SlowService(sent)));
     tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
     address
 }
 
-/// 33 bytes on the wire, header included.
+/// An event on the wire, header included.
+const EVENT_BYTES: u32 = 33;
+
 fn tiny_event(n: i32) -> StreamEventsRequest {
     // From 16,384 on, a number of three bytes.
     batch(20_000 + n, [turn("").of("a-tiny-session-x")])
@@ -130,26 +154,34 @@ fn tiny_delta(_: i32) -> StreamDeltasRequest {
 
 /// Every second poll has nothing, or the client would pack many messages into
 /// one frame.
-struct Tiny<T> {
+struct TinyMessages<T> {
     message: fn(i32) -> T,
     left: i32,
-    rests: bool,
+    is_paused: bool,
+    number: usize,
+    sent: SentCounts,
 }
 
-fn tiny<T>(message: fn(i32) -> T, count: i32) -> Tiny<T> {
-    Tiny {
-        message,
-        left: count,
-        rests: false,
+impl<T> TinyMessages<T> {
+    fn request(message: fn(i32) -> T, count: i32, (number, sent): Numbered) -> Request<Self> {
+        let mut request = Request::new(Self {
+            message,
+            left: count,
+            is_paused: false,
+            number,
+            sent,
+        });
+        request.metadata_mut().insert(STREAM_NUMBER, number.into());
+        request
     }
 }
 
-impl<T> Stream for Tiny<T> {
+impl<T> Stream for TinyMessages<T> {
     type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        self.rests = !self.rests;
-        if self.rests {
+        self.is_paused = !self.is_paused;
+        if self.is_paused {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -157,18 +189,24 @@ impl<T> Stream for Tiny<T> {
             return Poll::Ready(None);
         }
         self.left -= 1;
+        self.sent[self.number].send_modify(|sent| *sent += 1);
         Poll::Ready(Some((self.message)(self.left)))
     }
 }
 
 type Client = DetectionServiceClient<Channel>;
 
-async fn events_answered(mut client: Client) -> i32 {
-    count(client.stream_events(tiny(tiny_event, EVENTS)).await).await
+/// The number of a stream, and the counts of all.
+type Numbered = (usize, SentCounts);
+
+async fn events_answered(mut client: Client, stream: Numbered) -> i32 {
+    let request = TinyMessages::request(tiny_event, EVENTS, stream);
+    count(client.stream_events(request).await).await
 }
 
-async fn deltas_answered(mut client: Client) -> i32 {
-    count(client.stream_deltas(tiny(tiny_delta, DELTAS)).await).await
+async fn deltas_answered(mut client: Client, stream: Numbered) -> i32 {
+    let request = TinyMessages::request(tiny_delta, DELTAS, stream);
+    count(client.stream_deltas(request).await).await
 }
 
 async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
@@ -184,14 +222,17 @@ async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
 }
 
 /// How many of the messages of all streams on one connection are answered.
-async fn answered<F>(address: SocketAddr, one: fn(Client) -> F) -> i32
+async fn answered<F>(transport: Transport, one: fn(Client, Numbered) -> F) -> i32
 where
     F: Future<Output = i32> + Send + 'static,
 {
+    let sent: SentCounts = (0..STREAMS).map(|_| watch::Sender::new(0)).collect();
+    let address = serve_slowly(transport, sent.clone()).await;
     let channel = connect(address, |endpoint| endpoint).await;
     let mut streams = JoinSet::new();
-    for _ in 0..STREAMS {
-        streams.spawn(one(DetectionServiceClient::new(channel.clone())));
+    for number in 0..STREAMS {
+        let client = DetectionServiceClient::new(channel.clone());
+        streams.spawn(one(client, (number, sent.clone())));
     }
     streams.join_all().await.into_iter().sum()
 }
@@ -199,30 +240,30 @@ where
 #[test]
 fn a_tiny_message_has_the_expected_size() {
     use prost::Message;
-    assert_eq!(5 + tiny_event(0).encoded_len(), 33);
+    assert_eq!(5 + tiny_event(0).encoded_len(), EVENT_BYTES as usize);
     let smallest = server::MESSAGE_BYTES_MIN as usize;
     assert_eq!(5 + tiny_delta(0).encoded_len(), smallest);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_tiny_message_of_64_streams_is_lost() {
-    let address = serve_slowly(server::grpc_server(&config("").limits)).await;
-    let answered = answered(address, events_answered).await;
+    let transport = server::grpc_server(&config("").limits);
+    let answered = answered(transport, events_answered).await;
     assert_eq!(answered, STREAMS as i32 * EVENTS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_delta_of_64_streams_is_lost_however_small() {
-    let address = serve_slowly(server::grpc_server(&config("").limits)).await;
-    let answered = answered(address, deltas_answered).await;
+    let transport = server::grpc_server(&config("").limits);
+    let answered = answered(transport, deltas_answered).await;
     assert_eq!(answered, STREAMS as i32 * DELTAS);
 }
 
 /// The reason for the settings: if this test fails one day, they can be removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_settings_of_the_transport_the_connection_is_lost() {
-    let address = serve_slowly(Transport::builder()).await;
-    assert!(answered(address, events_answered).await < STREAMS as i32 * EVENTS);
+    let answered = answered(Transport::builder(), events_answered).await;
+    assert!(answered < STREAMS as i32 * EVENTS);
 }
 
 // Huge messages

@@ -7,8 +7,7 @@ use std::{
 };
 
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    domain::{Action, Delta, Event, RepetitionSettings, TextRepetition, Verdict},
+    domain::{Action, Delta, Event, RepetitionSettings, TextRepetition, Verdict, VerdictRecord},
     engine::{Engine, RunMode},
     pb::{self, event::Body, tool_call::Arguments},
     telemetry::Metrics,
@@ -18,6 +17,10 @@ use unstuck::{
 #[path = "../../benches/adversarial/mod.rs"]
 mod adversarial;
 
+use crate::{
+    fuzzed::targets::{CALL_FORMS, assert_is_linear, call_nanos},
+    setup,
+};
 use adversarial::{Genes, Random};
 
 fn now() -> SystemTime {
@@ -159,21 +162,12 @@ type Verdicts = Arc<Mutex<Vec<Arc<Verdict>>>>;
 
 /// An engine with these settings, its metrics and its verdicts.
 fn engine(toml: &str) -> (Engine, Arc<Metrics>, Verdicts) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, toml).unwrap();
-    let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
-    let verdicts = Arc::new(Mutex::new(Vec::new()));
-    let sink = verdicts.clone();
-    let engine = Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        metrics.clone(),
-        RunMode::Replay,
-        Box::new(move |record| sink.lock().unwrap().push(record.verdict)),
-    );
+    let verdicts = Verdicts::default();
+    let sink = {
+        let verdicts = verdicts.clone();
+        Box::new(move |record: VerdictRecord| verdicts.lock().unwrap().push(record.verdict))
+    };
+    let (engine, metrics) = setup::engine(setup::config(toml).unwrap(), RunMode::Replay, sink);
     (engine, metrics, verdicts)
 }
 
@@ -305,6 +299,31 @@ fn a_turn_in_one_delta_gets_the_strongest_action_of_its_characters() {
         let answer = streams.engine.record_delta(&delta, now()).unwrap();
         let answered = answer.and_then(|answer| answer.verdict?.action);
         assert!(answered >= strongest, "{answered:?} {strongest:?} {text}");
+    }
+}
+
+/// Calls have no budget: each path over them is one pass. Looks for the costliest text in
+/// each form of a call, and compares its cost per byte at two lengths.
+#[test]
+fn the_cost_of_a_call_grows_with_its_bytes_and_no_faster() {
+    const SEARCHED_BYTES: usize = 4 * 1_024;
+    for form in 0..CALL_FORMS {
+        let mut random = Random(form.into());
+        let mut costly = Genes::random(&mut random);
+        let mut most = 0;
+        for _ in 0..40 {
+            let genes = costly.mutated(&mut random);
+            let nanos = call_nanos(form, &genes.text(SEARCHED_BYTES), 1);
+            if nanos >= most {
+                (costly, most) = (genes, nanos);
+            }
+        }
+        let [short, long] = [16, 256].map(|kib| {
+            let text = costly.text(kib * 1_024);
+            (call_nanos(form, &text, 4), text.len() as u64)
+        });
+        println!("form {form}: {short:?}, {long:?}: {costly:?}");
+        assert_is_linear(short, long);
     }
 }
 

@@ -250,7 +250,7 @@ impl WordTracker {
             .filter(|history| !history.has_many_distinct())?;
         let mut distinct = [WordHash::default(); DISTINCT_MAX];
         let (mut distinct_count, mut numbers) = (0, 0);
-        for word in history.latest(self.word_count) {
+        for word in history.words {
             // The window is not full yet, or it is data.
             numbers += u32::from(word.has_digit());
             if word == WordHash::default() || numbers > NUMBERS_MAX {
@@ -262,10 +262,9 @@ impl WordTracker {
                 distinct_count += 1;
             }
         }
-        let latest = history.latest(self.word_count).next()?;
-        let copies = history
-            .latest(self.word_count)
-            .filter(|word| *word == latest);
+        let latest = (self.word_count as usize + VARIETY_WINDOW - 1) % VARIETY_WINDOW;
+        let latest = history.words[latest];
+        let copies = history.words.iter().filter(|word| **word == latest);
         Some(copies.count() as u32)
     }
 
@@ -442,13 +441,6 @@ impl WordHistory {
     fn has_many_distinct(&self) -> bool {
         let bits = self.bloom_bits.iter().fold(0, |all, bits| all | bits);
         bits.count_ones() as usize > DISTINCT_MAX
-    }
-
-    /// The words, latest first.
-    fn latest(&self, word_count: u32) -> impl Iterator<Item = WordHash> + '_ {
-        (1..=VARIETY_WINDOW).map(move |back| {
-            self.words[(word_count as usize + VARIETY_WINDOW - back) % VARIETY_WINDOW]
-        })
     }
 }
 

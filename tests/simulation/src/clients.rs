@@ -17,13 +17,13 @@ use unstuck::pb::{
 };
 
 use super::{
-    Shared,
+    SharedObserved,
     host::{PORT, SERVER},
 };
 
 /// The timeout for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 const SESSIONS: usize = 20;
 /// Equal calls; the fifth terminates the session.
 const EVENTS: usize = 6;
@@ -40,22 +40,24 @@ async fn connect() -> Option<Channel> {
         .ok()
 }
 
-async fn retried<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Option<T> {
+async fn answered_in_time<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Option<T> {
     let answer = timeout(ANSWER_TIMEOUT, call).await.ok()?;
     answer.ok().map(tonic::Response::into_inner)
 }
 
 /// A connection that is reopened when it fails.
-struct Line {
+struct Connection {
     channel: Option<Channel>,
-    ledger: Shared,
+    observed: SharedObserved,
 }
 
-impl Line {
-    fn new(ledger: Shared) -> Self {
+impl Connection {
+    fn new(observed: SharedObserved) -> Self {
         Self {
             channel: None,
-            ledger,
+            observed,
         }
     }
 
@@ -66,14 +68,14 @@ impl Line {
             }
             self.channel = connect().await;
             if self.channel.is_none() {
-                sleep(PAUSE).await;
+                sleep(RETRY_DELAY).await;
             }
         }
     }
 
-    fn lost(&mut self) {
+    fn disconnect(&mut self) {
         self.channel = None;
-        self.ledger.borrow_mut().reconnected += 1;
+        self.observed.borrow_mut().reconnected += 1;
     }
 
     /// Sends an event until it is answered.
@@ -81,7 +83,7 @@ impl Line {
         let event = Event {
             session_id: session.to_owned(),
             event_id: format!("e{event}"),
-            body: Some(Body::ToolCall(the_same_call())),
+            body: Some(Body::ToolCall(repeated_call())),
             ..Event::default()
         };
         loop {
@@ -89,17 +91,17 @@ impl Line {
             let request = RecordEventRequest {
                 event: Some(event.clone()),
             };
-            if let Some(answer) = retried(client.record_event(request)).await {
+            if let Some(answer) = answered_in_time(client.record_event(request)).await {
                 return answer.result.unwrap();
             }
-            self.lost();
-            self.ledger.borrow_mut().resent += 1;
+            self.disconnect();
+            self.observed.borrow_mut().resent += 1;
         }
     }
 }
 
 /// An agent that repeats the same call.
-fn the_same_call() -> ToolCall {
+fn repeated_call() -> ToolCall {
     ToolCall {
         tool: "lookup_setting".to_owned(),
         arguments: Some(Arguments::ArgsJson("{\"name\": \"colour\"}".to_owned())),
@@ -110,15 +112,15 @@ fn the_same_call() -> ToolCall {
 }
 
 /// Sends looping sessions until they are terminated, and events after that.
-pub async fn broker(ledger: Shared) -> turmoil::Result {
-    wait_for_first_verdict(&ledger).await;
-    let mut line = Line::new(ledger.clone());
+pub async fn broker(observed: SharedObserved) -> turmoil::Result {
+    wait_for_first_verdict(&observed).await;
+    let mut connection = Connection::new(observed.clone());
     for n in 0..SESSIONS {
         let session = format!("looping-{n}");
         let mut last = -1;
         for event in 0..EVENTS {
-            let result = line.record(&session, event).await;
-            check_answer(&ledger, &session, &result);
+            let result = connection.record(&session, event).await;
+            check_answer(&observed, &session, &result);
             // A restart loses sessions that are not terminated, so the count restarts.
             if result.event_index >= 0 {
                 let counted_once = result.event_index == last + 1 || result.event_index == 0;
@@ -131,27 +133,31 @@ pub async fn broker(ledger: Shared) -> turmoil::Result {
             }
         }
     }
-    finish(&ledger, "broker");
-    wait_until_all_done(&ledger).await;
+    finish(&observed, "broker");
+    wait_until_all_done(&observed).await;
     // In the end every answered termination is still in force.
-    let terminated = ledger.borrow().terminated.clone();
+    let terminated = observed.borrow().terminated.clone();
     for session in terminated.keys() {
-        check_answer(&ledger, session, &line.record(session, EVENTS).await);
+        check_answer(
+            &observed,
+            session,
+            &connection.record(session, EVENTS).await,
+        );
     }
     Ok(())
 }
 
 /// After an answered termination every answer is that termination.
-fn check_answer(ledger: &Shared, session: &str, result: &EventResult) {
+fn check_answer(observed: &SharedObserved, session: &str, result: &EventResult) {
     let verdict = result.verdict.as_ref();
     let terminated = verdict.filter(|verdict| verdict.action() == Action::Terminate);
-    let mut ledger = ledger.borrow_mut();
-    match (ledger.terminated.get(session), terminated) {
+    let mut observed = observed.borrow_mut();
+    match (observed.terminated.get(session), terminated) {
         (Some(known), Some(verdict)) => assert_eq!(*known, verdict.verdict_id, "{session}"),
         (Some(known), None) => panic!("{session}: {known} was answered, and is lost: {result:?}"),
         (None, Some(verdict)) => {
             assert!(verdict.durable, "{session}: answered, and not on disk");
-            ledger
+            observed
                 .terminated
                 .insert(session.to_owned(), verdict.verdict_id.clone());
         }
@@ -159,46 +165,46 @@ fn check_answer(ledger: &Shared, session: &str, result: &EventResult) {
     }
 }
 
-async fn terminate(line: &mut Line, session: &str) -> Verdict {
+async fn terminate(connection: &mut Connection, session: &str) -> Verdict {
     loop {
-        let mut client = SessionServiceClient::new(line.channel().await);
+        let mut client = SessionServiceClient::new(connection.channel().await);
         let request = TerminateSessionRequest {
             session_id: session.to_owned(),
             reason: "the simulation wants it".to_owned(),
         };
-        if let Some(answer) = retried(client.terminate_session(request)).await {
+        if let Some(answer) = answered_in_time(client.terminate_session(request)).await {
             return answer.verdict.unwrap();
         }
-        line.lost();
+        connection.disconnect();
     }
 }
 
 /// Terminates sessions as an operator, and queries them again.
-pub async fn operator(ledger: Shared) -> turmoil::Result {
-    wait_for_first_verdict(&ledger).await;
-    let mut line = Line::new(ledger.clone());
+pub async fn operator(observed: SharedObserved) -> turmoil::Result {
+    wait_for_first_verdict(&observed).await;
+    let mut connection = Connection::new(observed.clone());
     for n in 0..SESSIONS {
         let session_id = format!("ended-{n}");
-        let verdict = terminate(&mut line, &session_id).await;
+        let verdict = terminate(&mut connection, &session_id).await;
         assert!(verdict.durable, "{session_id}: answered, and not on disk");
-        let before = ledger
+        let before = observed
             .borrow_mut()
             .terminated
             .insert(session_id, verdict.verdict_id);
         assert_eq!(before, None);
-        sleep(PAUSE * 3).await;
-        check_earlier(&mut line, &ledger, n).await;
+        sleep(RETRY_DELAY * 3).await;
+        check_earlier(&mut connection, &observed, n).await;
     }
-    finish(&ledger, "operator");
+    finish(&observed, "operator");
     Ok(())
 }
 
 /// Checks that an earlier termination is still in force.
-async fn check_earlier(line: &mut Line, ledger: &Shared, n: usize) {
+async fn check_earlier(connection: &mut Connection, observed: &SharedObserved, n: usize) {
     let session_id = format!("ended-{}", n / 2);
-    let expected = ledger.borrow().terminated[&session_id].clone();
+    let expected = observed.borrow().terminated[&session_id].clone();
     loop {
-        let mut client = SessionServiceClient::new(line.channel().await);
+        let mut client = SessionServiceClient::new(connection.channel().await);
         let request = GetSessionRequest {
             session_id: session_id.clone(),
         };
@@ -212,63 +218,72 @@ async fn check_earlier(line: &mut Line, ledger: &Shared, n: usize) {
             Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
                 panic!("{session_id}: {expected} was answered, and is lost");
             }
-            _ => line.lost(),
+            _ => connection.disconnect(),
         }
     }
 }
 
 /// Watches verdicts and resumes after the last one seen, until it has seen the whole
 /// audit log after the others are done.
-pub async fn watcher(ledger: Shared) -> turmoil::Result {
-    let mut line = Line::new(ledger.clone());
+pub async fn watcher(observed: SharedObserved) -> turmoil::Result {
+    let mut connection = Connection::new(observed.clone());
     // The first verdict, before any fault: the others follow it.
-    let first = terminate(&mut line, "first").await;
-    ledger.borrow_mut().watched.push(first.verdict_id);
+    let first = terminate(&mut connection, "first").await;
+    observed.borrow_mut().watched.push(first.verdict_id);
     loop {
-        let mut client = SessionServiceClient::new(line.channel().await);
-        let after_verdict_id = ledger.borrow().watched.last().cloned().unwrap_or_default();
+        let mut client = SessionServiceClient::new(connection.channel().await);
+        let after_verdict_id = observed
+            .borrow()
+            .watched
+            .last()
+            .cloned()
+            .unwrap_or_default();
         let request = WatchVerdictsRequest {
             after_verdict_id,
             ..Default::default()
         };
-        let Some(mut verdicts) = retried(client.watch_verdicts(request)).await else {
-            line.lost();
+        let Some(mut verdicts) = answered_in_time(client.watch_verdicts(request)).await else {
+            connection.disconnect();
             continue;
         };
         // No verdict may mean no news or a dead connection.
         while let Ok(Ok(Some(response))) = timeout(ANSWER_TIMEOUT * 2, verdicts.message()).await {
             let verdict = response.verdict.unwrap().verdict_id;
-            ledger.borrow_mut().watched.push(verdict);
+            observed.borrow_mut().watched.push(verdict);
         }
-        if !ledger
+        if !observed
             .borrow()
             .done
             .is_superset(&["broker", "operator"].into())
         {
-            line.lost();
+            connection.disconnect();
             continue;
         }
-        if let Some(log) = audit(&mut line).await
-            && log.len() <= ledger.borrow().watched.len()
+        if let Some(log) = list_audit_log(&mut connection).await
+            && log.len() <= observed.borrow().watched.len()
         {
-            assert_eq!(ledger.borrow().watched, log, "each verdict once, in order");
-            finish(&ledger, "watcher");
+            assert_eq!(
+                observed.borrow().watched,
+                log,
+                "each verdict once, in order"
+            );
+            finish(&observed, "watcher");
             return Ok(());
         }
     }
 }
 
 /// Lists the whole audit log.
-async fn audit(line: &mut Line) -> Option<Vec<String>> {
-    let mut client = SessionServiceClient::new(line.channel().await);
+async fn list_audit_log(connection: &mut Connection) -> Option<Vec<String>> {
+    let mut client = SessionServiceClient::new(connection.channel().await);
     let mut request = ListVerdictsRequest {
         page_size: 1_000,
         ..Default::default()
     };
     let mut ids = Vec::new();
     loop {
-        let Some(page) = retried(client.list_verdicts(request.clone())).await else {
-            line.lost();
+        let Some(page) = answered_in_time(client.list_verdicts(request.clone())).await else {
+            connection.disconnect();
             return None;
         };
         ids.extend(page.verdicts.into_iter().map(|verdict| verdict.verdict_id));
@@ -279,19 +294,19 @@ async fn audit(line: &mut Line) -> Option<Vec<String>> {
     }
 }
 
-fn finish(ledger: &Shared, who: &'static str) {
-    ledger.borrow_mut().done.insert(who);
+fn finish(observed: &SharedObserved, client: &'static str) {
+    observed.borrow_mut().done.insert(client);
 }
 
-async fn wait_until_all_done(ledger: &Shared) {
-    while !ledger.borrow().done.contains("operator") {
-        sleep(PAUSE).await;
+async fn wait_until_all_done(observed: &SharedObserved) {
+    while !observed.borrow().done.contains("operator") {
+        sleep(RETRY_DELAY).await;
     }
 }
 
 /// Waits until the watcher has its start position.
-async fn wait_for_first_verdict(ledger: &Shared) {
-    while ledger.borrow().watched.is_empty() {
-        sleep(PAUSE).await;
+async fn wait_for_first_verdict(observed: &SharedObserved) {
+    while observed.borrow().watched.is_empty() {
+        sleep(RETRY_DELAY).await;
     }
 }

@@ -27,6 +27,18 @@ struct Inner {
     dirs: Vec<TempDir>,
     /// Commits pass.
     is_open: bool,
+    /// The hooks that exist: one per running writer thread.
+    hooks: usize,
+}
+
+/// Counts a hook until the writer thread that owns it has ended.
+struct HookGuard(Disk);
+
+impl Drop for HookGuard {
+    fn drop(&mut self) {
+        self.0.0.inner.lock().unwrap().hooks -= 1;
+        self.0.0.changed.notify_all();
+    }
 }
 
 impl Disk {
@@ -45,10 +57,13 @@ impl Disk {
 
     /// Commits wait until the disk is open, or until the machine has lost power.
     pub fn hook(&self) -> CommitHook {
-        let disk = self.clone();
-        let boot = self.0.inner.lock().unwrap().dirs.len();
+        let mut inner = self.0.inner.lock().unwrap();
+        inner.hooks += 1;
+        let boot = inner.dirs.len();
+        drop(inner);
+        let guard = HookGuard(self.clone());
         Box::new(move || {
-            let State { inner, changed } = &*disk.0;
+            let State { inner, changed } = &*guard.0.0;
             let is_held = |inner: &mut Inner| !inner.is_open && inner.dirs.len() == boot;
             drop(changed.wait_while(inner.lock().unwrap(), is_held).unwrap());
         })
@@ -57,6 +72,13 @@ impl Disk {
     pub fn set_open(&self, is_open: bool) {
         self.0.inner.lock().unwrap().is_open = is_open;
         self.0.changed.notify_all();
+    }
+
+    /// Waits until no writer thread uses the disk.
+    pub fn wait_until_unused(&self) {
+        let State { inner, changed } = &*self.0;
+        let is_used = |inner: &mut Inner| inner.hooks > 0;
+        drop(changed.wait_while(inner.lock().unwrap(), is_used).unwrap());
     }
 
     /// A power failure while the disk is held: no commit is on its way. The next process

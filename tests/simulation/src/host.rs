@@ -2,48 +2,47 @@
 //! network and disk.
 
 use std::{
-    fs, io,
+    io,
     net::Ipv4Addr,
     pin::Pin,
     sync::{Arc, Mutex, Weak},
     task::{Context, Poll},
-    thread,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    runtime::{Builder, Runtime},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 use unstuck::{
     api::Api,
     auth::Auth,
-    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    engine::{Engine, RunMode},
+    engine::RunMode,
     server::{self, ServerContext},
-    store::{Store, StoreOptions},
-    telemetry::Metrics,
+    store::Store,
 };
 
-use super::{Chance, disk::Disk};
+use super::{Rng, disk::Disk, setup};
 
 pub const SERVER: &str = "server";
 pub const PORT: u16 = 50_551;
 
 /// Terminates a session after five equal calls.
-const HASTY: &str = "[detect.exact_repeat]\ncount = 3\nterminate_after = 5\n";
+const TERMINATE_AFTER_FIVE: &str = "[detect.exact_repeat]\ncount = 3\nterminate_after = 5\n";
 
 /// Answers wait for the disk, however slow the machine is that simulates it.
-const PATIENT: &str = "[store]\nsync_secs_max = 3600\n";
-
-/// Real time for the store's writer thread.
-const A_MOMENT: Duration = Duration::from_micros(100);
+const NO_SYNC_TIMEOUT: &str = "[store]\nsync_secs_max = 3600\n";
 
 #[derive(Clone)]
 pub struct Host {
     disk: Disk,
     /// The store of the running process.
     store: Arc<Mutex<Weak<Store>>>,
+    /// Waits for the store's writer thread, which does not run in simulated time.
+    real_time: Arc<Runtime>,
 }
 
 impl Host {
@@ -51,45 +50,37 @@ impl Host {
         Self {
             disk,
             store: Arc::default(),
+            real_time: Arc::new(Builder::new_current_thread().enable_time().build().unwrap()),
         }
     }
 
     /// Runs a process of the service.
     pub async fn run(self) -> turmoil::Result {
         let dir = self.disk.dir().display().to_string();
-        let config = config(&format!("{HASTY}{PATIENT}dir = {dir:?}\n"));
-        let opening = StoreOptions {
-            settings: &config.store,
-            audit: config.audit,
-            tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
-            tombstones_max: config.engine.tombstones_max,
-            now: now(),
-            on_fatal: Box::new(|error| panic!("{error}")),
-        };
-        let (store, recovered) = Store::open_with_hook(opening, Some(self.disk.hook()))?;
+        let config = setup::config(format!(
+            "{TERMINATE_AFTER_FIVE}{NO_SYNC_TIMEOUT}dir = {dir:?}\n"
+        ))?;
+        let options = setup::store_options(&config, now());
+        let (store, recovered) = Store::open_with_hook(options, Some(self.disk.hook()))?;
         let store = Arc::new(store);
         *self.store.lock().unwrap() = Arc::downgrade(&store);
-        let metrics = Arc::new(Metrics::new(config.profiles.detector_names())?);
-        let engine = Arc::new(Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            metrics.clone(),
-            RunMode::Live,
-            store.verdict_sink(),
-        ));
-        engine.restore(recovered, now());
         let auth = Arc::new(Auth::new(&config.auth)?);
+        let limits = config.limits.clone();
+        let (engine, metrics) = setup::engine(config, RunMode::Live, store.verdict_sink());
+        engine.restore(recovered, now(), now());
         let draining = CancellationToken::new();
-        let context = ServerContext::new(auth, metrics, config.limits.clone(), draining);
-        let api = Api::new(engine, store, Arc::new(context));
+        let context = ServerContext::new(auth, metrics, limits.clone(), draining);
+        let api = Api::new(Arc::new(engine), store, Arc::new(context));
         let (admission, routes) = (api.admission(), api.routes()?);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         let incoming = futures_util::stream::unfold(listener, |listener| async {
-            let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
+            let accepted = listener
+                .accept()
+                .await
+                .map(|(stream, _)| SimulatedStream(stream));
             Some((accepted, listener))
         });
-        let server = server::grpc_server(&config.limits)
+        let server = server::grpc_server(&limits)
             .layer(admission)
             .add_routes(routes);
         server.serve_with_incoming(incoming).await?;
@@ -102,9 +93,8 @@ impl Host {
             return;
         };
         self.disk.set_open(true);
-        while !store.is_settled(store.last_verdict_id()) {
-            thread::sleep(A_MOMENT);
-        }
+        self.real_time
+            .block_on(store.wait_until_settled_or_timeout(store.last_verdict_id()));
         self.disk.set_open(false);
     }
 
@@ -113,18 +103,16 @@ impl Host {
     }
 
     /// A power failure; half of the time between a commit and its answers.
-    pub fn lose_power(&self, luck: &mut Chance) {
-        if luck.below(2) == 0 {
+    pub fn lose_power(&self, rng: &mut Rng) {
+        if rng.below(2) == 0 {
             self.let_disk_work();
         }
         self.disk.lose_power();
     }
 
-    /// Waits until the last thread of a killed process has released its files.
-    pub fn wait_until_gone(&self) {
-        while self.store.lock().unwrap().strong_count() > 0 {
-            thread::sleep(A_MOMENT);
-        }
+    /// Waits until the writer thread of a killed process has ended.
+    pub fn wait_until_stopped(&self) {
+        self.disk.wait_until_unused();
     }
 }
 
@@ -133,23 +121,16 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The built-in configuration with these overrides.
-fn config(toml: &str) -> Config {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(&file, toml).unwrap();
-    Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap()).unwrap()
-}
-
 /// A simulated connection for tonic.
-struct Wire(TcpStream);
+struct SimulatedStream(TcpStream);
 
-impl Connected for Wire {
+impl Connected for SimulatedStream {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for SimulatedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -159,7 +140,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for SimulatedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -9,6 +9,8 @@
 mod clients;
 mod disk;
 mod host;
+#[path = "../../setup/mod.rs"]
+mod setup;
 
 use std::{
     cell::RefCell,
@@ -23,7 +25,7 @@ use host::{Host, SERVER};
 
 /// What the clients received, in order.
 #[derive(Default)]
-struct Ledger {
+struct Observed {
     /// The answered termination of each session.
     terminated: BTreeMap<String, String>,
     /// What the watcher saw.
@@ -35,12 +37,12 @@ struct Ledger {
     done: BTreeSet<&'static str>,
 }
 
-type Shared = Rc<RefCell<Ledger>>;
+type SharedObserved = Rc<RefCell<Observed>>;
 
 /// A simple generator, so that a seed gives the same run everywhere.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -52,16 +54,16 @@ impl Chance {
 
 /// The faults of a run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hardship {
+struct Faults {
     partitions: bool,
     half_open: bool,
     crashes: bool,
     slow_disk: bool,
 }
 
-/// The current fault, and the number of steps left.
+/// The current fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
+enum Fault {
     None,
     /// No message is delivered, and messages in flight are lost.
     Partition(&'static str),
@@ -76,100 +78,101 @@ const CLIENTS: [&str; 3] = ["broker", "operator", "watcher"];
 const STEPS_BETWEEN: u64 = 40;
 const STEP: Duration = Duration::from_millis(5);
 /// The period with faults. All clients must finish after it.
-const TROUBLED: Duration = Duration::from_secs(40);
+const FAULT_PERIOD: Duration = Duration::from_secs(40);
 
-struct World<'a> {
+struct Simulation<'a> {
     sim: turmoil::Sim<'a>,
     host: Host,
-    chance: Chance,
-    /// Decides whether a power failure is before or after a commit. Separate, so that the other choices do not
-    /// depend on it.
-    luck: Chance,
-    hardship: Hardship,
-    trouble: Trouble,
-    next: u64,
+    rng: Rng,
+    /// Decides whether a power failure is before or after a commit. Separate, so that the
+    /// other choices do not depend on it.
+    power_rng: Rng,
+    faults: Faults,
+    fault: Fault,
+    /// The step at which a fault starts or ends.
+    next_change: u64,
     steps: u64,
     crashes: usize,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Lets the disk work and injects faults.
-    fn between(&mut self) {
+    fn after_step(&mut self) {
         self.steps += 1;
-        let troubled = STEP * u32::try_from(self.steps).unwrap() < TROUBLED;
+        let may_fail = STEP * u32::try_from(self.steps).unwrap() < FAULT_PERIOD;
         // While the disk is held, answers that need a commit wait.
-        let is_held = self.hardship.slow_disk && troubled && self.chance.below(3) == 0;
-        if !is_held && self.trouble != Trouble::Down {
+        let is_held = self.faults.slow_disk && may_fail && self.rng.below(3) == 0;
+        if !is_held && self.fault != Fault::Down {
             self.host.let_disk_work();
         }
-        if self.steps < self.next {
+        if self.steps < self.next_change {
             return;
         }
-        self.next = self.steps + 1 + self.chance.below(2 * STEPS_BETWEEN);
-        match self.trouble {
-            Trouble::None if troubled => self.begin(),
-            Trouble::None => {}
-            _ => self.end(),
+        self.next_change = self.steps + 1 + self.rng.below(2 * STEPS_BETWEEN);
+        match self.fault {
+            Fault::None if may_fail => self.start_fault(),
+            Fault::None => {}
+            _ => self.end_fault(),
         }
     }
 
-    fn begin(&mut self) {
-        let client = CLIENTS[self.chance.below(3) as usize];
-        let Hardship {
+    fn start_fault(&mut self) {
+        let client = CLIENTS[self.rng.below(3) as usize];
+        let Faults {
             partitions,
             half_open,
             crashes,
             ..
-        } = self.hardship;
+        } = self.faults;
         let possible = [
-            (partitions, Trouble::Partition(client)),
-            (half_open, Trouble::HalfOpen(client)),
-            (crashes, Trouble::Down),
+            (partitions, Fault::Partition(client)),
+            (half_open, Fault::HalfOpen(client)),
+            (crashes, Fault::Down),
         ];
         let possible: Vec<_> = possible.iter().filter(|(is, _)| *is).collect();
-        let pick = self.chance.below(possible.len().max(1) as u64);
-        let Some((_, trouble)) = possible.get(pick as usize) else {
+        let pick = self.rng.below(possible.len().max(1) as u64);
+        let Some((_, fault)) = possible.get(pick as usize) else {
             return;
         };
-        self.trouble = *trouble;
-        match trouble {
-            Trouble::None => {}
-            Trouble::Partition(client) => self.sim.partition(SERVER, *client),
-            Trouble::HalfOpen(client) => self.sim.hold(SERVER, *client),
-            Trouble::Down => {
-                self.host.lose_power(&mut self.luck);
+        self.fault = *fault;
+        match fault {
+            Fault::None => {}
+            Fault::Partition(client) => self.sim.partition(SERVER, *client),
+            Fault::HalfOpen(client) => self.sim.hold(SERVER, *client),
+            Fault::Down => {
+                self.host.lose_power(&mut self.power_rng);
                 self.sim.crash(SERVER);
-                self.host.wait_until_gone();
+                self.host.wait_until_stopped();
                 self.crashes += 1;
             }
         }
     }
 
-    fn end(&mut self) {
-        match self.trouble {
-            Trouble::Partition(client) => self.sim.repair(SERVER, client),
-            Trouble::HalfOpen(client) => self.sim.release(SERVER, client),
-            Trouble::Down => self.sim.bounce(SERVER),
-            Trouble::None => {}
+    fn end_fault(&mut self) {
+        match self.fault {
+            Fault::Partition(client) => self.sim.repair(SERVER, client),
+            Fault::HalfOpen(client) => self.sim.release(SERVER, client),
+            Fault::Down => self.sim.bounce(SERVER),
+            Fault::None => {}
         }
-        self.trouble = Trouble::None;
+        self.fault = Fault::None;
     }
 }
 
 /// Frees the disk: the writer waits for it, and dropping the store waits for the writer.
-impl Drop for World<'_> {
+impl Drop for Simulation<'_> {
     fn drop(&mut self) {
         self.host.free_disk();
     }
 }
 
 /// The result of a run.
-struct Outcome {
+struct RunOutcome {
     crashes: usize,
-    ledger: Ledger,
+    observed: Observed,
 }
 
-fn run(seed: u64, hardship: Hardship) -> Outcome {
+fn run(seed: u64, faults: Faults) -> RunOutcome {
     let mut builder = turmoil::Builder::new();
     builder
         .rng_seed(seed)
@@ -178,63 +181,67 @@ fn run(seed: u64, hardship: Hardship) -> Outcome {
         .max_message_latency(Duration::from_millis(20))
         .simulation_duration(Duration::from_secs(300))
         .tcp_capacity(4_096);
-    let ledger = Shared::default();
+    let observed = SharedObserved::default();
     let host = Host::new(Disk::new());
     let mut sim = builder.build();
     sim.host(SERVER, {
         let host = host.clone();
         move || host.clone().run()
     });
-    sim.client("watcher", watcher(ledger.clone()));
-    sim.client("broker", broker(ledger.clone()));
-    sim.client("operator", operator(ledger.clone()));
-    let mut world = World {
+    sim.client("watcher", watcher(observed.clone()));
+    sim.client("broker", broker(observed.clone()));
+    sim.client("operator", operator(observed.clone()));
+    let mut simulation = Simulation {
         sim,
         host,
-        chance: Chance(seed),
-        luck: Chance(!seed),
-        hardship,
-        trouble: Trouble::None,
+        rng: Rng(seed),
+        power_rng: Rng(!seed),
+        faults,
+        fault: Fault::None,
         // No faults until then.
-        next: 10 * STEPS_BETWEEN,
+        next_change: 10 * STEPS_BETWEEN,
         steps: 0,
         crashes: 0,
     };
     loop {
-        match world.sim.step() {
+        match simulation.sim.step() {
             Ok(true) => break,
-            Ok(false) => world.between(),
-            Err(error) => panic!("seed {seed}, step {}: {error}", world.steps),
+            Ok(false) => simulation.after_step(),
+            Err(error) => panic!("seed {seed}, step {}: {error}", simulation.steps),
         }
     }
-    let crashes = world.crashes;
-    drop(world);
-    Outcome {
+    let crashes = simulation.crashes;
+    drop(simulation);
+    RunOutcome {
         crashes,
-        ledger: Rc::into_inner(ledger).unwrap().into_inner(),
+        observed: Rc::into_inner(observed).unwrap().into_inner(),
     }
 }
 
 #[test]
 fn without_faults_nothing_is_sent_twice() {
-    let Outcome { ledger, .. } = run(1, Hardship::default());
-    assert_eq!((ledger.resent, ledger.reconnected), (0, 0));
-    assert!(ledger.terminated.len() >= 20, "{}", ledger.terminated.len());
+    let RunOutcome { observed, .. } = run(1, Faults::default());
+    assert_eq!((observed.resent, observed.reconnected), (0, 0));
+    assert!(
+        observed.terminated.len() >= 20,
+        "{}",
+        observed.terminated.len()
+    );
 }
 
 #[test]
 fn partitions_and_half_open_connections_lose_and_repeat_nothing() {
-    let hardship = Hardship {
+    let faults = Faults {
         partitions: true,
         half_open: true,
         slow_disk: true,
-        ..Hardship::default()
+        ..Faults::default()
     };
     let (mut resent, mut reconnected) = (0, 0);
     for seed in 0..2 {
-        let Outcome { ledger, .. } = run(seed, hardship);
-        resent += ledger.resent;
-        reconnected += ledger.reconnected;
+        let RunOutcome { observed, .. } = run(seed, faults);
+        resent += observed.resent;
+        reconnected += observed.reconnected;
     }
     assert!(resent > 0 && reconnected > 0, "nothing went wrong");
 }
@@ -242,26 +249,26 @@ fn partitions_and_half_open_connections_lose_and_repeat_nothing() {
 /// Fails if an answer is sent before its commit.
 #[test]
 fn a_power_failure_loses_no_answered_termination() {
-    let hardship = Hardship {
+    let faults = Faults {
         crashes: true,
         slow_disk: true,
-        ..Hardship::default()
+        ..Faults::default()
     };
     for seed in 0..3 {
-        let Outcome { crashes, .. } = run(seed, hardship);
+        let RunOutcome { crashes, .. } = run(seed, faults);
         assert!(crashes >= 3, "seed {seed}: {crashes} crashes");
     }
 }
 
 #[test]
 fn all_faults_at_once_lose_and_repeat_nothing() {
-    let hardship = Hardship {
+    let faults = Faults {
         partitions: true,
         half_open: true,
         crashes: true,
         slow_disk: true,
     };
     for seed in 10..12 {
-        run(seed, hardship);
+        run(seed, faults);
     }
 }

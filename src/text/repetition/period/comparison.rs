@@ -34,8 +34,7 @@ impl PeriodTracker {
         if let Some(copy) = self.ring.get(copy_start..copy_start + most)
             && most <= period
         {
-            let pairs = bytes.iter().zip(copy);
-            return pairs.take_while(|(now, before)| now == before).count();
+            return equal_prefix_len(bytes, copy);
         }
         let is_equal = |n: &usize| {
             let before = match n.checked_sub(period) {
@@ -58,9 +57,13 @@ impl PeriodTracker {
         if exact == available || !is_digit(at - 1 - exact) || !is_digit(at - 1 - exact - period) {
             return (exact as u32, exact as u32);
         }
-        let is_equal = |now: &u8, before: &u8| mask_digit(*now) == mask_digit(*before);
         let most = available.min(exact + BLIND_BYTES_MAX.max(period));
-        let blind = self.matching_len(period, exact, most, equal_but_digits, is_equal);
+        let blind_suffix_len = |now: &[u8], before: &[u8]| {
+            let pairs = now.iter().zip(before).rev();
+            let are_equal = |(now, before): &(&u8, &u8)| mask_digit(**now) == mask_digit(**before);
+            pairs.take_while(are_equal).count()
+        };
+        let blind = self.matching_len(period, exact, most, equal_but_digits, blind_suffix_len);
         (exact as u32, blind as u32)
     }
 
@@ -76,18 +79,20 @@ impl PeriodTracker {
 
     /// How many of the last bytes, at most `most`, equal those one period earlier.
     fn exact_len(&self, period: usize, most: usize) -> usize {
-        self.matching_len(period, 0, most, |now, before| now == before, u8::eq)
+        let are_equal = |now: &[u8], before: &[u8]| now == before;
+        self.matching_len(period, 0, most, are_equal, equal_suffix_len)
     }
 
     /// How many of the last bytes, at most `most`, match those one period earlier, given
-    /// that the last `known` do. Compares slices of the ring, backwards.
+    /// that the last `known` do. Compares slices of the ring, backwards; `suffix_len` is for
+    /// the first that do not match.
     fn matching_len(
         &self,
         period: usize,
         known: usize,
         most: usize,
         slices_match: impl Fn(&[u8], &[u8]) -> bool,
-        bytes_match: impl Fn(&u8, &u8) -> bool,
+        suffix_len: impl Fn(&[u8], &[u8]) -> usize,
     ) -> usize {
         let at = self.total_bytes as usize;
         let mut len = known;
@@ -101,13 +106,46 @@ impl PeriodTracker {
                 &self.ring[before - step..before],
             );
             if !slices_match(now, before) {
-                let pairs = now.iter().zip(before).rev();
-                return len + pairs.take_while(|(a, b)| bytes_match(a, b)).count();
+                return len + suffix_len(now, before);
             }
             len += step;
         }
         len
     }
+}
+
+/// How many bytes at the start of two slices are equal, eight at a time.
+fn equal_prefix_len(now: &[u8], before: &[u8]) -> usize {
+    // One of them may be longer.
+    let most = now.len().min(before.len());
+    let (now_words, now_rest) = now[..most].as_chunks::<8>();
+    let (before_words, before_rest) = before[..most].as_chunks::<8>();
+    let mut len = 0;
+    for (now, before) in now_words.iter().zip(before_words) {
+        let difference = u64::from_le_bytes(*now) ^ u64::from_le_bytes(*before);
+        if difference != 0 {
+            return len + difference.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    let pairs = now_rest.iter().zip(before_rest);
+    len + pairs.take_while(|(now, before)| now == before).count()
+}
+
+/// The same at the end of two slices of one length.
+fn equal_suffix_len(now: &[u8], before: &[u8]) -> usize {
+    let (now_rest, now_words) = now.as_rchunks::<8>();
+    let (before_rest, before_words) = before.as_rchunks::<8>();
+    let mut len = 0;
+    for (now, before) in now_words.iter().zip(before_words).rev() {
+        let difference = u64::from_le_bytes(*now) ^ u64::from_le_bytes(*before);
+        if difference != 0 {
+            return len + difference.leading_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    let pairs = now_rest.iter().zip(before_rest).rev();
+    len + pairs.take_while(|(now, before)| now == before).count()
 }
 
 /// Whether two slices are equal with digits treated as equal. Blocks have a constant length
@@ -127,4 +165,25 @@ fn equal_but_digits(now: &[u8], before: &[u8]) -> bool {
         let pairs = now.iter().zip(before);
         pairs.fold(0, |any, (now, before)| any | differ(*now, *before)) == 0
     }) && rest.all(|(now, before)| differ(*now, *before) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_ends_are_as_long_as_byte_by_byte() {
+        let text: Vec<u8> = (0..70).collect();
+        for len in 0..text.len() {
+            let now = &text[..len];
+            assert_eq!(equal_prefix_len(now, &text), len);
+            assert_eq!(equal_suffix_len(now, now), len);
+            for at in 0..len {
+                let mut changed = now.to_vec();
+                changed[at] ^= 1 << (at % 8);
+                assert_eq!(equal_prefix_len(now, &changed), at);
+                assert_eq!(equal_suffix_len(now, &changed), len - 1 - at);
+            }
+        }
+    }
 }
