@@ -22,6 +22,7 @@ use std::{
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{UserConfigArgs, block_on, local_service::LocalDirs};
+use crate::ingest;
 use interrupt::Interruption;
 use journal::Journal;
 use payload::Payload;
@@ -63,7 +64,9 @@ fn parse_agent(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 64 || !text.chars().all(is_valid) {
         return Err("an agent's name has only letters, digits and `-`".to_owned());
     }
-    Ok(text.to_owned())
+    // An agent may have several names, and only one of them in files.
+    let known = ingest::find_agent(text).map(|agent| agent.name);
+    Ok(known.unwrap_or(text).to_owned())
 }
 
 /// Prints the reply with which the agent goes on.

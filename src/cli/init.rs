@@ -21,7 +21,7 @@ use super::{
     text_format::sanitize,
     user_dirs,
 };
-use file_change::{FileChange, Refusal};
+use file_change::{FileChange, RefusedFile};
 use hook_file::{InstallOptions, hook_files, quote};
 use user_config::{HookKey, SHADOW_KEYS, UNATTENDED_KEYS, remove_keys, set_keys};
 
@@ -141,7 +141,7 @@ fn choose_programs(args: &Args) -> Result<Vec<&'static AgentProgram>, CliError> 
 /// What is to be done.
 struct Plan {
     changes: Vec<FileChange>,
-    refusals: Vec<Refusal>,
+    refusals: Vec<RefusedFile>,
 }
 
 fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
@@ -188,7 +188,7 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
     });
     match planned {
         Ok(change) => plan.changes.push(change),
-        Err(why) => plan.refusals.push(Refusal {
+        Err(why) => plan.refusals.push(RefusedFile {
             path,
             why,
             snippet: String::new(),
@@ -227,7 +227,7 @@ fn own_program() -> Result<PathBuf, CliError> {
     Ok(named.unwrap_or(own))
 }
 
-fn print_refusal(refusal: &Refusal) {
+fn print_refusal(refusal: &RefusedFile) {
     let path = refusal.path.display();
     let why = sanitize(&refusal.why);
     anstream::eprintln!("unstuck: {path} is not changed: {why}");

@@ -1,12 +1,9 @@
 //! `unstuck doctor`: whether agents are guarded, and what to do if not.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    time::{Duration, SystemTime},
-};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::Value;
+use unstuck::domain::clock;
 
 use crate::{
     harness::CommandOutput,
@@ -103,11 +100,7 @@ fn an_agent_whose_hooks_are_not_answered_is_silent() {
     let _requests = serve_unix(&home, ok("{}"));
     home.hook(&["claude-code"], b"{}", &[]);
     home.hook(&["claude-code"], b"no JSON", &[]);
-    check_silent(
-        &home,
-        "1 hooks without an answer: the payload is not",
-        "unstuck",
-    );
+    check_silent(&home, "unanswered hooks: 1; the payload is not", "unstuck");
     home.configure("enabled = false\n");
     check_silent(&home, "enabled is false", "unstuck config print");
     home.configure("kill = 7\n");
@@ -142,7 +135,7 @@ fn an_agent_that_does_not_run_its_hooks_is_silent() {
     check(format!("{settings}}}"), "cannot be read");
     // It has worked since, which its sessions show.
     let session = home.write(".claude/projects/p/s.jsonl", "{}\n");
-    let later = SystemTime::now() + Duration::from_secs(600);
+    let later = clock::now() + Duration::from_secs(600);
     let file = fs::File::options().write(true).open(&session).unwrap();
     file.set_modified(later).unwrap();
     check_silent(&home, "was not heard", "unstuck init --agent claude-code");

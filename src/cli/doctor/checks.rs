@@ -125,10 +125,7 @@ impl Probe {
             .or_else(|| {
                 let is_failing = entry.failures > 0 && entry.answered_at > 0;
                 is_failing.then(|| {
-                    let why = format!(
-                        "{} hooks without an answer: {}",
-                        entry.failures, entry.failure
-                    );
+                    let why = format!("unanswered hooks: {}; {}", entry.failures, entry.failure);
                     problem(why, "unstuck serve --local")
                 })
             });

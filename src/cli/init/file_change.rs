@@ -42,7 +42,7 @@ enum BackupChange {
 }
 
 /// A file that is not touched: why, and what a person may add by hand.
-pub(super) struct Refusal {
+pub(super) struct RefusedFile {
     pub path: PathBuf,
     pub why: String,
     pub snippet: String,
@@ -54,10 +54,10 @@ impl FileChange {
     }
 
     /// Plans what `init` does to a file.
-    pub fn install(file: &HookFile, agent: &str) -> Result<Self, Refusal> {
+    pub fn install(file: &HookFile, agent: &str) -> Result<Self, RefusedFile> {
         match file {
             HookFile::Own { path, text, mode } => {
-                let refuse = |why: &str| Refusal {
+                let refuse = |why: &str| RefusedFile {
                     path: path.clone(),
                     why: why.to_owned(),
                     snippet: text.clone(),
@@ -81,7 +81,7 @@ impl FileChange {
             } => Self::edit(path, 0o644, |state| {
                 state.install(agent, entries, *has_switch)
             })
-            .map_err(|why| Refusal {
+            .map_err(|why| RefusedFile {
                 path: path.clone(),
                 why,
                 snippet: snippet(agent, entries, *has_switch),
@@ -90,8 +90,8 @@ impl FileChange {
     }
 
     /// Plans what `init --remove` does to a file. `None`: there is nothing of ours in it.
-    pub fn remove(file: &HookFile, agent: &str) -> Result<Option<Self>, Refusal> {
-        let refuse = |why: String| Refusal {
+    pub fn remove(file: &HookFile, agent: &str) -> Result<Option<Self>, RefusedFile> {
+        let refuse = |why: String| RefusedFile {
             path: file.path().to_owned(),
             why,
             snippet: String::new(),

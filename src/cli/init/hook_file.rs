@@ -124,6 +124,7 @@ pub(in crate::cli) fn hook_files(
     } else {
         program.dir()?
     };
+    // The forms: entries among those of others, and files of our own.
     let place = |user: &str, project: &str| dir.join(if options.project { project } else { user });
     let settings = |path: PathBuf, events: &[RegisteredEvent], unit, allows_http| {
         let entries =
@@ -142,6 +143,7 @@ pub(in crate::cli) fn hook_files(
         }]
     };
     let own = |path: PathBuf, text: String, mode| vec![HookFile::Own { path, text, mode }];
+    // Each agent has one of them.
     Some(match program.agent {
         "claude-code" => {
             let path = place("settings.json", ".claude/settings.json");
@@ -161,6 +163,7 @@ pub(in crate::cli) fn hook_files(
             settings(path, QWEN_EVENTS, TimeUnit::Seconds, !options.unattended)
         }
         "copilot" => {
+            // It reads each file of the directory.
             let path = place("hooks/unstuck.json", ".github/hooks/unstuck.json");
             own(path, copilot_file(options), 0o644)
         }
