@@ -1,7 +1,7 @@
 """A broker: the program between an agent and its tools, with Unstuck.
 
     pip install grpcio grpcio-tools
-    UNSTUCK_SERVER=127.0.0.1:50551 python examples/broker.py [--stubborn]
+    UNSTUCK_SERVER=127.0.0.1:50551 python examples/broker.py [--stubborn[=CALLS]]
 """
 
 import hashlib
@@ -32,10 +32,10 @@ EXPLAINING = set(
 )
 
 
-def next_call(messages, stubborn):
-    """The example agents: one reads a file again and again until it is corrected, one never listens."""
-    if stubborn:
-        return "get_order", {"order_id": 5}
+def next_call(messages, step, orders):
+    """The example agents: one reads a file again and again until it is corrected, one goes round some orders and never listens."""
+    if orders:
+        return "get_order", {"order_id": 5 + (step - 1) % orders}
     if any(message["role"] == "system" for message in messages):
         return None
     return "read_file", {"path": "src/main.rs"}
@@ -63,14 +63,14 @@ def ask(rpc, request):
         return None
 
 
-def run(detection, sessions, stubborn):
+def run(detection, sessions, orders):
     session_id = f"toy-{uuid.uuid4()}"
     opening = session_pb.OpenSessionRequest(session_id=session_id, profile="default", labels={"team": "examples"})
     ask(sessions.OpenSession, opening)
     messages = [{"role": "user", "content": "Please do the task."}]
     blocked, missed = set(), False
     for step in range(1, STEPS_MAX + 1):
-        call = next_call(messages, stubborn)
+        call = next_call(messages, step, orders)
         if call is None:
             return f"corrected before step {step}: the agent answered"
         tool, args = call
@@ -129,4 +129,5 @@ if __name__ == "__main__":
     # One channel per process: it carries all sessions.
     with grpc.insecure_channel(address) as channel:
         stubs = detection_grpc.DetectionServiceStub(channel), session_grpc.SessionServiceStub(channel)
-        print(run(*stubs, stubborn="--stubborn" in sys.argv))
+        stubborn = [argument.partition("=")[2] or 1 for argument in sys.argv if argument.startswith("--stubborn")]
+        print(run(*stubs, orders=int(stubborn[0]) if stubborn else 0))

@@ -1,6 +1,6 @@
 //! A broker: the program between an agent and its tools, with Unstuck.
 //!
-//!     UNSTUCK_SERVER=127.0.0.1:50551 cargo run --example broker [-- --stubborn]
+//!     UNSTUCK_SERVER=127.0.0.1:50551 cargo run --example broker [-- --stubborn[=CALLS]]
 
 use std::{collections::HashMap, env, error::Error, fmt::Write, future::Future, time::Duration};
 
@@ -20,11 +20,11 @@ const EXPLAINING: &str = "description explanation justification max_output_chars
     max_output_tokens reason reasoning thought thoughts timeout timeout_ms timeout_seconds \
     yield_time_ms";
 
-/// The example agents: one reads a file again and again until it is corrected, one never
-/// listens.
-fn next_call(messages: &[String], is_stubborn: bool) -> Option<(&'static str, Value)> {
-    if is_stubborn {
-        return Some(("get_order", json!({"order_id": 5})));
+/// The example agents: one reads a file again and again until it is corrected, one goes
+/// round some orders and never listens.
+fn next_call(messages: &[String], step: usize, orders: usize) -> Option<(&'static str, Value)> {
+    if orders > 0 {
+        return Some(("get_order", json!({"order_id": 5 + (step - 1) % orders})));
     }
     let is_corrected = messages.iter().any(|text| text.starts_with("system: "));
     (!is_corrected).then(|| ("read_file", json!({"path": "src/main.rs"})))
@@ -138,11 +138,11 @@ impl Broker {
         Some((action, answer.verdict.unwrap_or_default()))
     }
 
-    async fn run(&mut self, is_stubborn: bool) -> String {
+    async fn run(&mut self, orders: usize) -> String {
         self.open_session().await;
         let mut messages = vec!["user: Please do the task.".to_owned()];
         for step in 1..=STEPS_MAX {
-            let Some((tool, args)) = next_call(&messages, is_stubborn) else {
+            let Some((tool, args)) = next_call(&messages, step, orders) else {
                 return format!("corrected before step {step}: the agent answered");
             };
             let (state, result, outcome) = match self.is_refused(tool, &args).await {
@@ -200,7 +200,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Connects lazily: the service may start later than this program. One channel per
     // process: it carries all sessions.
     let channel = Endpoint::from_shared(address)?.connect_lazy();
-    let is_stubborn = env::args().any(|argument| argument == "--stubborn");
-    println!("{}", Broker::new(channel).run(is_stubborn).await);
+    let stubborn = env::args().find(|argument| argument.starts_with("--stubborn"));
+    let orders = stubborn.map_or(0, |it| {
+        it.split('=').nth(1).map_or(1, |n| n.parse().unwrap_or(1))
+    });
+    println!("{}", Broker::new(channel).run(orders).await);
     Ok(())
 }

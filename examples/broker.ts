@@ -1,7 +1,7 @@
 // A broker: the program between an agent and its tools, with Unstuck.
 //
 //     cd examples && npm ci
-//     UNSTUCK_SERVER=127.0.0.1:50551 npx tsx broker.ts [--stubborn]
+//     UNSTUCK_SERVER=127.0.0.1:50551 npx tsx broker.ts [--stubborn[=CALLS]]
 
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -34,9 +34,9 @@ const options = { includeDirs: [fileURLToPath(new URL("../proto", import.meta.ur
 const proto = loadSync(["unstuck/v1/detection_service.proto", "unstuck/v1/session_service.proto"], options);
 const { DetectionService, SessionService } = (grpc.loadPackageDefinition(proto) as any).unstuck.v1;
 
-/** The example agents: one reads a file again and again until it is corrected, one never listens. */
-function nextCall(messages: { role: string }[], stubborn: boolean): Call | null {
-  if (stubborn) return { tool: "get_order", args: { order_id: 5 } };
+/** The example agents: one reads a file again and again until it is corrected, one goes round some orders and never listens. */
+function nextCall(messages: { role: string }[], step: number, orders: number): Call | null {
+  if (orders) return { tool: "get_order", args: { order_id: 5 + ((step - 1) % orders) } };
   return messages.some(({ role }) => role === "system") ? null : { tool: "read_file", args: { path: "src/main.rs" } };
 }
 
@@ -68,7 +68,7 @@ function ask<Response>(client: any, rpc: string, request: object): Promise<Respo
   });
 }
 
-async function run(detection: grpc.Client, sessions: grpc.Client, stubborn: boolean): Promise<string> {
+async function run(detection: grpc.Client, sessions: grpc.Client, orders: number): Promise<string> {
   const session_id = `toy-${randomUUID()}`;
   const opening = { session_id, profile: "default", labels: { team: "examples" } };
   await ask(sessions, "OpenSession", opening);
@@ -76,7 +76,7 @@ async function run(detection: grpc.Client, sessions: grpc.Client, stubborn: bool
   let blocked = new Set<string>();
   let missed = false;
   for (let step = 1; step <= STEPS_MAX; step++) {
-    const call = nextCall(messages, stubborn);
+    const call = nextCall(messages, step, orders);
     if (!call) return `corrected before step ${step}: the agent answered`;
     const { tool } = call;
     const args_json = JSON.stringify(call.args);
@@ -129,5 +129,6 @@ async function run(detection: grpc.Client, sessions: grpc.Client, stubborn: bool
 const address = (process.env.UNSTUCK_SERVER ?? "127.0.0.1:50551").replace(/^http:\/\//, "");
 // One connection per process, which the clients share: it carries all sessions.
 const clients = [DetectionService, SessionService].map((Client) => new Client(address, grpc.credentials.createInsecure()));
-console.log(await run(clients[0], clients[1], process.argv.includes("--stubborn")));
+const stubborn = process.argv.find((argument) => argument.startsWith("--stubborn"));
+console.log(await run(clients[0], clients[1], stubborn ? Number(stubborn.split("=")[1] ?? 1) : 0));
 for (const client of clients) client.close();

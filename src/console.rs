@@ -2,7 +2,7 @@
 //!
 //! The page's queries and actions are the calls of `api`, as JSON. Only what no
 //! other client needs is computed here: the fleet ordered by severity, verdicts
-//! per minute, and the policy in force.
+//! per minute, precision, and the policy in force.
 //!
 //! Uses: domain, auth, engine, store, feed, telemetry, server, api.
 
@@ -13,6 +13,7 @@ mod fleet;
 pub mod http_error;
 mod live;
 mod policy;
+mod precision;
 mod probes;
 mod verdict_counts;
 
@@ -93,6 +94,7 @@ pub fn routes(deps: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) ->
             post(verdict_counts::verdicts_per_minute),
         )
         .route("/api/policy", post(policy::get_policy))
+        .route("/api/precision", post(precision::get_precision))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(middleware::from_fn(browser_guard::require_same_origin));
     // The page and its calls: only under a known host name.

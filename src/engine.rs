@@ -43,7 +43,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use parking_lot::Mutex;
 
 pub use breaker::BreakerSettings;
 pub use disobedience::LateInput;
@@ -59,8 +58,8 @@ pub use session::ThawError;
 
 use crate::{
     domain::{
-        AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, RestoredSummary, Role,
-        SessionDetail, SessionId, SessionView, ToolCall, Verdict, VerdictSink,
+        AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
+        SessionId, SessionView, ToolCall, Verdict, VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
@@ -70,6 +69,7 @@ use crate::{
 use disobedience::DisobedienceLog;
 use eviction::MemoryUse;
 use issuer::VerdictIssuer;
+use restore::RestoreLog;
 use session::{AppendOutcome, Dependencies};
 use sessions::{SHARDS, SessionMap};
 use slot::Slot;
@@ -92,7 +92,7 @@ struct EngineState {
     /// post-mortems, by the engine's own accounting.
     state_bytes: AtomicUsize,
     disobedience: DisobedienceLog,
-    restored: Mutex<Option<RestoredSummary>>,
+    restored: RestoreLog,
 }
 
 /// The part of the engine that a reload replaces, all at once.
@@ -166,7 +166,7 @@ impl Engine {
                 live_sessions: AtomicUsize::new(0),
                 state_bytes: AtomicUsize::new(0),
                 disobedience: DisobedienceLog::default(),
-                restored: Mutex::new(None),
+                restored: RestoreLog::default(),
             },
             tenants: Tenants::default(),
         }

@@ -111,6 +111,8 @@ pub enum EventFacts<'a> {
 pub struct RefusedCallFacts<'a> {
     /// `None`: the arguments are unknown.
     pub call: Option<Sig>,
+    /// The signature of its target.
+    pub path: Option<Sig>,
     pub operation: Operation,
     pub target: Cow<'a, str>,
 }
@@ -221,6 +223,7 @@ impl FactExtractor {
         let class = identity.action.class;
         Some(RefusedCallFacts {
             call: identity.signature,
+            path: self.target_signature(call, &identity),
             operation: call.operation.unwrap_or_else(|| class.operation()),
             target: identity.target,
         })
@@ -364,6 +367,7 @@ impl FactExtractor {
         let key = &self.key;
         let identity = self.identify_call(call)?;
         let returned = self.read_outcome(event, call, &identity);
+        let path = self.target_signature(call, &identity);
         let (action, traits, args) = (&identity.action, &identity.traits, identity.args);
         let (texts, answer) = (&returned.texts, returned.answer);
         let result_text = texts.result.as_deref();
@@ -392,12 +396,7 @@ impl FactExtractor {
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
             also_writes: action.also_writes || (returned.acted && traits.is_change),
             moves_world: action.moves_world || (returned.acted && traits.moves_world),
-            target: self.target_signature(
-                identity
-                    .command
-                    .filter(|_| call.target.is_empty() && action.is_on_line),
-                &identity.target,
-            ),
+            target: path,
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
@@ -435,14 +434,15 @@ impl FactExtractor {
         Some(CallExtract { facts, target })
     }
 
-    /// The signature of a target; of a command line by its meaning.
-    fn target_signature(&self, line: Option<CommandHash>, target: &str) -> Option<Sig> {
+    /// The signature of a call's target; of a command line by its meaning.
+    fn target_signature(&self, call: &ToolCall, identity: &CallIdentity<'_, '_>) -> Option<Sig> {
         let kind = SignatureKind::Target;
-        match line {
+        let is_line = call.target.is_empty() && identity.action.is_on_line;
+        match identity.command.filter(|_| is_line) {
             Some(line) => Some(Sig::new(self.key.hash_pair(kind, line.meaning, 0))),
             None => self
                 .key
-                .signature_if_present(kind, &sanitize::strip_invisible(target)),
+                .signature_if_present(kind, &sanitize::strip_invisible(&identity.target)),
         }
     }
 

@@ -174,6 +174,7 @@ impl SessionService for Api {
         let caller = authenticated_caller(&request)?;
         let query = SessionListQuery::parse(&caller.tenant, request.into_inner())
             .map_err(|invalid| self.count_rejected(invalid))?;
+        let restored = self.engine.restored_summary();
         let engine = self.engine.clone();
         // A page needs a scan of all sessions.
         let (views, last) = blocking::scan_sessions(move || {
@@ -191,6 +192,7 @@ impl SessionService for Api {
         let next = truncated_token.or_else(|| last.map(|id| encode_page_token(id.as_str())));
         Ok(Response::new(pb::ListSessionsResponse {
             next_page_token: next.unwrap_or_default(),
+            data_since: restored.map(|summary| present::time_to_pb(summary.data_since)),
             sessions,
         }))
     }

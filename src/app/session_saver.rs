@@ -108,6 +108,7 @@ impl SessionSaver {
         let is_unreadable = loaded.is_err();
         if let Err(error) = loaded {
             tracing::error!(%error, "cannot read the sessions of the previous run");
+            self.engine.note_unreadable_sessions(now);
         }
         let lost = restored.profiles + restored.no_room + usize::from(is_unreadable);
         self.engine

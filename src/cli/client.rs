@@ -3,6 +3,7 @@
 
 use std::{env, error::Error, ops::ControlFlow, time::Duration};
 
+use pbjson_types::Timestamp;
 use tonic::{
     Code, Request, Response, Status, Streaming,
     metadata::AsciiMetadataValue,
@@ -106,11 +107,12 @@ impl Client {
     }
 
     /// Passes the pages of the sessions to `handle_page` until it breaks, ordered by id.
+    /// Returns since when sessions are known.
     pub async fn for_each_session_page(
         &self,
         request: pb::ListSessionsRequest,
-        handle_page: impl FnMut(Vec<pb::Session>) -> Result<ControlFlow<()>, CliError>,
-    ) -> Result<(), CliError> {
+        mut handle_page: impl FnMut(Vec<pb::Session>) -> Result<ControlFlow<()>, CliError>,
+    ) -> Result<Option<Timestamp>, CliError> {
         let fetch_page = async |page_token| {
             let request = pb::ListSessionsRequest {
                 page_token,
@@ -121,9 +123,15 @@ impl Client {
                     service.list_sessions(request).await
                 })
                 .await?;
-            Ok((page.sessions, page.next_page_token))
+            Ok(((page.sessions, page.data_since), page.next_page_token))
         };
-        for_each_page(fetch_page, handle_page).await
+        let mut data_since = None;
+        for_each_page(fetch_page, |(sessions, since)| {
+            data_since = since;
+            handle_page(sessions)
+        })
+        .await?;
+        Ok(data_since)
     }
 
     /// Passes the pages of the verdicts to `handle_page` until it breaks.

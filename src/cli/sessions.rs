@@ -19,6 +19,7 @@ use super::{
     grid,
     output::{OutputFormat, map_write_error, terminal_dimensions, to_proto_json_line},
     text_format::{format_cost, pluralize, wrap},
+    time_format::format_date_time,
 };
 use crate::pb::{self, SessionStatus};
 pub(super) use row::{SessionTableRow, status_name};
@@ -116,7 +117,7 @@ async fn fetch_rows(client: &Client, selector: &SessionSelector) -> Result<Sessi
     let mut rows = Vec::new();
     let order = selector.sort.unwrap_or_default();
     let limit = selector.limit();
-    client
+    let data_since = client
         .for_each_session_page(selector.to_request(), |sessions| {
             let matching = sessions.iter().filter(|it| selector.matches(it));
             rows.extend(matching.map(SessionTableRow::new));
@@ -136,6 +137,10 @@ async fn fetch_rows(client: &Client, selector: &SessionSelector) -> Result<Sessi
     rows.truncate(limit);
     if is_cut {
         summary += &format!(" Only the first {limit} are shown.");
+    }
+    // A list that is empty after a restart must not look like an idle service.
+    if let Some(since) = data_since {
+        summary += &format!(" Data since {}.", format_date_time(&since));
     }
     Ok(SessionTable { rows, summary })
 }

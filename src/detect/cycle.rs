@@ -13,9 +13,10 @@ use crate::domain::{
 /// `period_max` rounds, with the same states in each lap, or when a round of
 /// several calls repeats as a whole. A round is a set of calls; without
 /// `round_id` each call is a round. A sequence of equal calls is not a cycle.
-/// A sequence of `long_period` rounds or more needs only `long_count` laps, if the
-/// session made no progress between them and no action answered without saying what
-/// it did: this many equal answers in the same order are unlikely by chance.
+/// A sequence of `long_period` rounds or more needs only `long_count` laps, and a
+/// shorter one as many repeated rounds as these, if the session made no progress between
+/// them and no action answered without saying what it did: this many equal answers in
+/// the same order are unlikely by chance.
 ///
 /// Resets when: a call or its outcome breaks the sequence, another agent makes
 /// progress, or, if the lap reads or searches, on a compaction. Events cited by an
@@ -25,7 +26,8 @@ use crate::domain::{
 /// comparison per period.
 ///
 /// Defaults: three laps, because A-B-A-B is how an agent compares two files; two of
-/// four calls, because comparing four things twice is unlikely.
+/// four calls, because comparing four things twice is unlikely, as is looking at three
+/// twice and then at the first again.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Cycle {
     /// A ring of the latest closed rounds, as tags; 0 if unknown. Half of a
@@ -64,15 +66,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The laps that a sequence of this many rounds needs.
-    fn laps_needed(&self, period: usize, has_progress: bool) -> usize {
-        let is_long = self.long_period > 0 && period >= self.long_period as usize;
-        let laps = if is_long && !has_progress {
-            self.long_count.min(self.count)
+    /// How many of the latest rounds must equal the round one period earlier.
+    fn run_needed(&self, period: usize, rounds_since_progress: usize) -> usize {
+        let of_all_laps = (self.count as usize - 1) * period;
+        if self.long_period == 0 {
+            return of_all_laps;
+        }
+        let of_long_laps = (self.long_count as usize - 1) * period.max(self.long_period as usize);
+        let has_progress = rounds_since_progress + 1 < period + of_long_laps;
+        if has_progress {
+            of_all_laps
         } else {
-            self.count
-        };
-        laps as usize
+            of_all_laps.min(of_long_laps)
+        }
     }
 }
 
@@ -137,7 +143,7 @@ impl Detector for Cycle {
                 );
                 if settings.long_period > 0 && settings.long_count < settings.count {
                     threshold += &format!(
-                        ", or {} laps of {} or more without progress",
+                        ", or {} laps of {} or more, or as many repeated calls of a shorter lap, without progress",
                         settings.long_count, settings.long_period
                     );
                 }
@@ -195,8 +201,11 @@ impl Detector for Cycle {
         match cycle {
             Some((period, run, needed)) => {
                 let laps = u32::from(run) / period as u32 + 1;
-                let extends = usize::from(run) > (needed - 1) * period;
-                DetectorOutcome::from_finding(build_finding(now, past, period, laps, extends))
+                let extends = usize::from(run) > needed;
+                // The rounds of the last laps, and what the first finding has beyond them.
+                let rounds = (period * laps as usize).max(period + needed);
+                let finding = build_finding(now, past, (period, rounds), laps, extends);
+                DetectorOutcome::from_finding(finding)
             }
             // The rest of the round may complete the lap.
             None if self.was_in_cycle && now.at.round.is_some() => DetectorOutcome::Unchanged,
@@ -307,7 +316,8 @@ impl Cycle {
         (usize::from(self.next) + PERIOD_MAX - rounds) % PERIOD_MAX
     }
 
-    /// The shortest period with enough laps, its run length, and the laps it needed.
+    /// The shortest period with a run that is long enough, its run length, and the length it
+    /// needed.
     fn find_cycle(&self, settings: &Settings) -> Option<(usize, u16, usize)> {
         let round = self.current.tag();
         if !self.has_round(round) {
@@ -320,12 +330,11 @@ impl Cycle {
             // calls is a lap by itself.
             .filter(|period| equal < *period || (*period == 1 && self.current.calls > 1))
             .map(|period| {
-                let has_progress = usize::from(self.rounds_since_progress) + 1 < 2 * period;
-                let laps = settings.laps_needed(period, has_progress);
-                (period, self.run_length(period, round), laps)
+                let needed = settings.run_needed(period, self.rounds_since_progress.into());
+                (period, self.run_length(period, round), needed)
             })
-            .find(|(period, run, laps)| {
-                laps * period <= window && usize::from(*run) >= (laps - 1) * period
+            .find(|(period, run, needed)| {
+                needed + period <= window && usize::from(*run) >= *needed
             })
     }
 
@@ -391,12 +400,12 @@ impl Round {
     }
 }
 
-/// Builds the finding from the last `laps` laps of `period` rounds, by walking the
-/// calls backwards.
+/// Builds the finding from the last `rounds_max` rounds, in laps of `period`, by walking
+/// the calls backwards.
 fn build_finding(
     now: &Observation,
     past: &History,
-    period: usize,
+    (period, rounds_max): (usize, usize),
     laps: u32,
     extends: bool,
 ) -> Finding {
@@ -424,7 +433,7 @@ fn build_finding(
             in_round.clear();
         }
         round = of_round;
-        let Some(call) = call.filter(|_| rounds <= period * laps as usize) else {
+        let Some(call) = call.filter(|_| rounds <= rounds_max) else {
             break;
         };
         // The same call counts once per round.
@@ -433,9 +442,9 @@ fn build_finding(
         }
         in_round.push(call);
         events.push(index);
-        if !calls.contains(&call) {
-            calls.push(call);
-        }
+        // In the order of their first occurrence.
+        calls.retain(|known| *known != call);
+        calls.push(call);
         // Sums up the outcomes of the lap.
         let lap = (rounds - 1) / period;
         if outcomes.len() <= lap {
@@ -658,13 +667,20 @@ mod tests {
     fn two_laps_of_four_calls_are_enough_without_progress() {
         let lap = || reads("a b c d");
         check(lap().times(2), &[0, 0, 0, 0, 0, 0, 0, 2]);
-        check(reads("a b c").times(2), &[0; 6]);
         check(lap() + reads("a b c"), &[0; 7]);
         let once = Settings {
             long_period: 0,
             ..SETTINGS
         };
         assert_eq!(lap().times(2).counts::<Cycle>(&once), [0; 8]);
+    }
+
+    #[test]
+    fn three_calls_are_a_cycle_when_the_third_lap_begins_without_progress() {
+        check_letters(reads("a b c").times(3), "......!++");
+        check(reads("a b c").times(2) + read("d"), &[0; 7]);
+        let lap = || reads("a b") + call("move");
+        check_letters(lap().times(3), "........!");
     }
 
     #[test]

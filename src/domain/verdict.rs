@@ -186,6 +186,9 @@ pub struct RecoveredState {
     pub data_since: Option<SystemTime>,
     /// When the previous process last ran. `None`: there was none.
     pub last_run: Option<SystemTime>,
+    /// When saved sessions were last removed because the files were too large. `None`:
+    /// never.
+    pub sessions_removed: Option<SystemTime>,
     /// The last issued verdict.
     pub last_verdict: VerdictId,
 }

@@ -146,6 +146,7 @@ impl<'a> SessionFreezer<'a> {
             }
         };
         if self.engine.reserve_session(&tenant, now).is_err() {
+            self.engine.state.restored.add_lost(id, deadline);
             return ThawOutcome::NoRoom;
         }
         let Entry::Vacant(vacant) = self.engine.sessions.entry(id.clone()) else {

@@ -59,8 +59,20 @@ pub(super) fn build_members(
     (members, first_operation)
 }
 
+/// Names of two arguments that are a way from one place to another.
+const WAYS: [(&str, &str); 7] = [
+    ("from", "to"),
+    ("origin", "destination"),
+    ("source", "destination"),
+    ("source", "target"),
+    ("src", "dst"),
+    ("src", "dest"),
+    ("old", "new"),
+];
+
 /// The arguments that differ from those of the other calls of the same tool, as
-/// `name=value, …`; without other calls, all. What the target says is left out.
+/// `name=value, …`, and both ends of a way as `ZRH→LIS`; without other calls, all. What the
+/// target says is left out.
 fn describe_difference(
     entries: &Map<String, Value>,
     others: &[&Map<String, Value>],
@@ -69,20 +81,50 @@ fn describe_difference(
     let differs = |name: &String, value: &Value| {
         others.is_empty() || others.iter().any(|other| other.get(name) != Some(value))
     };
-    let shown = entries
+    let shown = |(name, value): &(&String, &Value)| {
+        let is_told = is_explaining(name) || value.as_str() == Some(target);
+        !is_told && differs(name, value)
+    };
+    let way = find_way(entries).filter(|way| way.iter().any(shown));
+    let arrow = way.map(|[(_, from), (_, to)]| format!("{}→{}", quote(from), quote(to)));
+    let in_way = |name: &String| way.is_some_and(|way| way.iter().any(|(end, _)| *end == name));
+    let others = entries
         .iter()
-        .filter(|(name, value)| !is_explaining(name) && value.as_str() != Some(target))
-        .filter(|(name, value)| differs(name, value))
-        .take(ARGS_SHOWN_MAX)
-        .map(|(name, value)| {
-            let text = match value {
-                Value::String(text) => sanitize::quote(text, VALUE_CHARS_MAX),
-                other => sanitize::quote(&other.to_string(), VALUE_CHARS_MAX),
-            };
-            format!("{}={text}", sanitize::quote(name, VALUE_CHARS_MAX))
-        });
+        .filter(shown)
+        .filter(|(name, _)| !in_way(name));
+    let named = others.map(|(name, value)| {
+        format!(
+            "{}={}",
+            sanitize::quote(name, VALUE_CHARS_MAX),
+            quote(value)
+        )
+    });
+    let shown = arrow.into_iter().chain(named).take(ARGS_SHOWN_MAX);
     let joined = shown.collect::<Vec<_>>().join(", ");
     sanitize::quote(&joined, ARGS_CHARS_MAX)
+}
+
+/// The two arguments that are a way, if both are short values.
+fn find_way(entries: &Map<String, Value>) -> Option<[(&String, &Value); 2]> {
+    let mut ways = WAYS.iter();
+    ways.find_map(|(from, to)| {
+        let ends = [entries.get_key_value(*from)?, entries.get_key_value(*to)?];
+        let is_place = |value: &Value| match value {
+            Value::String(text) => !text.is_empty() && text.chars().count() <= VALUE_CHARS_MAX,
+            Value::Number(_) => true,
+            _ => false,
+        };
+        ends.iter()
+            .all(|(_, value)| is_place(value))
+            .then_some(ends)
+    })
+}
+
+fn quote(value: &Value) -> String {
+    match value {
+        Value::String(text) => sanitize::quote(text, VALUE_CHARS_MAX),
+        other => sanitize::quote(&other.to_string(), VALUE_CHARS_MAX),
+    }
 }
 
 #[cfg(test)]
@@ -103,11 +145,29 @@ mod tests {
     fn calls_of_one_tool_show_the_arguments_that_differ() {
         let lisbon = object(r#"{"from": "ZRH", "to": "LIS"}"#);
         let porto = object(r#"{"from": "ZRH", "to": "OPO", "seats": 2}"#);
-        assert_eq!(describe_difference(&lisbon, &[&porto], ""), "to=LIS");
+        assert_eq!(describe_difference(&lisbon, &[&porto], ""), "ZRH→LIS");
         assert_eq!(
             describe_difference(&porto, &[&lisbon], ""),
-            "seats=2, to=OPO"
+            "ZRH→OPO, seats=2"
         );
+        let named = |n: u32| {
+            object(&format!(
+                r#"{{"order_id": {n}, "from": "ZRH", "to": "LIS"}}"#
+            ))
+        };
+        assert_eq!(
+            describe_difference(&named(5), &[&named(6)], ""),
+            "order_id=5"
+        );
+    }
+
+    #[test]
+    fn only_two_short_values_are_a_way() {
+        let shown = |json: &str| describe_difference(&object(json), &[], "");
+        assert_eq!(shown(r#"{"origin": "a", "destination": 2}"#), "a→2");
+        assert_eq!(shown(r#"{"from": "ZRH"}"#), "from=ZRH");
+        assert_eq!(shown(r#"{"from": "", "to": "LIS"}"#), "to=LIS");
+        assert_eq!(shown(r#"{"from": [1], "to": "LIS"}"#), "from=[1], to=LIS");
     }
 
     #[test]

@@ -1,7 +1,13 @@
 //! Restores the terminations and snoozes that were in force when the previous
 //! process stopped.
 
-use std::{collections::HashMap, thread, time::SystemTime};
+use std::{
+    collections::{HashMap, HashSet},
+    thread,
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
 
 use super::{
     Engine,
@@ -9,6 +15,53 @@ use super::{
     eviction::DeadlineKey,
 };
 use crate::domain::{EncodedRecord, RecoveredState, RestoredSummary, SessionId, Tenant};
+
+/// Sessions without room that are remembered. If there are more, each session that begins
+/// may be one of them.
+const LOST_MAX: usize = if cfg!(test) { 16 } else { 65_536 };
+
+/// What the start has restored, and what it could not.
+#[derive(Default)]
+pub(super) struct RestoreLog {
+    pub summary: Mutex<Option<RestoredSummary>>,
+    lost: Mutex<LostSessions>,
+}
+
+/// Sessions that were open when the previous process stopped and could not be restored.
+#[derive(Default)]
+struct LostSessions {
+    /// Those for which there was no room, until they begin again.
+    ids: HashSet<SessionId>,
+    /// Until then each session that begins may be one that was lost: the saved sessions
+    /// could not be read, or some were removed.
+    any_until: Option<SystemTime>,
+}
+
+impl RestoreLog {
+    /// Notes a session without room. `expiry` is when it would have expired.
+    pub fn add_lost(&self, id: &SessionId, expiry: SystemTime) {
+        let mut lost = self.lost.lock();
+        if lost.ids.len() < LOST_MAX {
+            lost.ids.insert(id.clone());
+        } else {
+            lost.any_until = lost.any_until.max(Some(expiry));
+        }
+    }
+
+    /// Notes that any session may be lost that begins until then.
+    pub fn add_any_lost(&self, until: SystemTime) {
+        let mut lost = self.lost.lock();
+        lost.any_until = lost.any_until.max(Some(until));
+    }
+
+    /// Whether the state of a session that begins was lost, or may have been.
+    pub fn take_lost(&self, id: &SessionId, now: SystemTime) -> bool {
+        let mut lost = self.lost.lock();
+        // Nearly always empty, so that a new session does not pay for a lookup.
+        let is_known = !lost.ids.is_empty() && lost.ids.remove(id);
+        is_known || lost.any_until.is_some_and(|until| now < until)
+    }
+}
 
 pub(super) fn restore(
     engine: &Engine,
@@ -24,15 +77,22 @@ pub(super) fn restore(
         disobeyed,
         data_since,
         last_run: _,
+        sessions_removed,
     } = recovered;
+    // Note what was lost, and since when there are data.
+    if let Some(removed) = sessions_removed {
+        let restored = &engine.state.restored;
+        restored.add_any_lost(removed + engine.idle_max());
+    }
     engine.state.issuer.continue_after(last_verdict);
-    *engine.state.restored.lock() = Some(RestoredSummary {
+    *engine.state.restored.summary.lock() = Some(RestoredSummary {
         started_at,
         data_since: data_since.unwrap_or(started_at),
         whole: 0,
         partial: 0,
         lost: 0,
     });
+    // Restore the terminations, what was sent after them, and the snoozes.
     enqueue_tombstones(engine, restore_tombstones(engine, sessions, now));
     for (id, _, encoded) in agents {
         let verdict = encoded.decode().map(|record| record.verdict);

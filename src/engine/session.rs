@@ -1,9 +1,10 @@
 //! One live session: its state, its lifecycle and its view. `record` records
-//! events and deltas, `verdicts` runs the detectors and issues verdicts.
+//! events and deltas, `refusals` calls that were refused, `verdicts` runs the detectors and issues verdicts.
 
 mod deltas;
 pub(super) mod frozen;
 mod record;
+mod refusals;
 mod timeline;
 mod verdict_history;
 mod verdicts;
@@ -208,6 +209,10 @@ impl Session {
 
     pub fn set_changed(&mut self, is_changed: bool) {
         self.is_changed = is_changed;
+    }
+
+    pub fn set_state_lost(&mut self) {
+        self.state_lost_answers = STATE_LOST_ANSWERS;
     }
 
     /// Whether the state was lost at a restart. The first answers say so, because a broker

@@ -105,6 +105,9 @@ impl Engine {
         let key = self.new_deadline_key(now + self.idle_max());
         let mut session = Session::new(profile, labels, key, now);
         session.apply_carry_over(carry_over);
+        if self.state.restored.take_lost(id, now) {
+            session.set_state_lost();
+        }
         let tenant = self.tenants.get_or_insert(id);
         tenant.without_verdicts.insert(key, id);
         let metrics = &self.state.metrics;
@@ -131,12 +134,18 @@ impl Engine {
 
     /// What the start has restored. `None`: nothing was to be restored.
     pub fn restored_summary(&self) -> Option<RestoredSummary> {
-        *self.state.restored.lock()
+        *self.state.restored.summary.lock()
+    }
+
+    /// Notes that the sessions of the previous process could not be read: those that begin
+    /// may be among them, until they would have expired.
+    pub fn note_unreadable_sessions(&self, now: SystemTime) {
+        self.state.restored.add_any_lost(now + self.idle_max());
     }
 
     /// Notes how many live sessions the start has restored.
     pub fn set_restored_sessions(&self, whole: usize, partial: usize, lost: usize) {
-        if let Some(summary) = &mut *self.state.restored.lock() {
+        if let Some(summary) = &mut *self.state.restored.summary.lock() {
             (summary.whole, summary.partial, summary.lost) = (whole, partial, lost);
             if lost > 0 {
                 summary.data_since = summary.started_at;

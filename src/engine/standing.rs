@@ -152,6 +152,14 @@ impl StandingLoops {
         checked.max_by_key(|checked| checked.action)
     }
 
+    /// The latest loop whose verdicts name this call.
+    pub fn find_loop(&self, call: Sig) -> Option<LoopId> {
+        let mut latest_first = self.loops.iter().rev();
+        latest_first
+            .find(|known| known.calls.contains(&call))
+            .map(|known| known.id)
+    }
+
     /// Adds the key of a call whose loop was restored without it.
     pub fn learn_call_key(&mut self, call: Sig, key: impl Fn() -> Option<CallKey>) {
         for known in &mut self.loops {
@@ -223,5 +231,68 @@ impl StandingLoop {
                 self.call_keys.push(key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{domain::LoopMember, testing};
+
+    fn policy() -> AgentPolicy {
+        AgentPolicy::default()
+    }
+
+    fn verdict(loop_id: u64, action: Action, calls: std::ops::Range<u8>) -> Arc<Verdict> {
+        let member = |n: u8| LoopMember {
+            tool: "get".to_owned(),
+            target: String::new(),
+            event_id: String::new(),
+            call_key: Some(CallKey([n; 16])),
+            args: String::new(),
+        };
+        Arc::new(Verdict {
+            loop_id: Some(LoopId(loop_id)),
+            action: Some(action),
+            members: calls.map(member).collect(),
+            ..Verdict::clone(&testing::verdict_record(1, "s", action).verdict)
+        })
+    }
+
+    fn sigs(range: std::ops::Range<u64>) -> Vec<Sig> {
+        range.map(|n| Sig::new(n + 1)).collect()
+    }
+
+    #[test]
+    fn an_answer_has_64_keys_and_a_loop_64_calls() {
+        let mut standing = StandingLoops::default();
+        for (id, first) in [(1, 0u8), (2, 50)] {
+            let calls = sigs(u64::from(first)..u64::from(first) + 50);
+            let blocked = verdict(id, Action::Block, first..first + 50);
+            standing.add(&blocked, &calls, 0);
+        }
+        let current = standing.current(0, &policy()).unwrap();
+        assert_eq!(current.blocked.len(), 64);
+        let mut standing = StandingLoops::default();
+        standing.add(&verdict(1, Action::Block, 0..100), &sigs(0..100), 0);
+        let check = |n: u64| standing.check(Sig::new(n + 1), 0, &policy());
+        assert!(check(63).is_some());
+        assert!(check(64).is_none());
+    }
+
+    #[test]
+    fn of_too_many_loops_the_weakest_is_dropped() {
+        let mut standing = StandingLoops::default();
+        for id in 0..20 {
+            let action = if id == 3 {
+                Action::Escalate
+            } else {
+                Action::Block
+            };
+            standing.add(&verdict(id, action, 0..1), &sigs(id..id + 1), 0);
+        }
+        assert_eq!(standing.loops.len(), StandingLoops::LOOPS_MAX);
+        assert!(standing.loops.iter().any(|known| known.id == LoopId(3)));
+        assert!(standing.loops.iter().any(|known| known.id == LoopId(19)));
     }
 }

@@ -178,7 +178,12 @@ pub(super) fn choose_refusal_action(current_loop: &Loop, settings: &Settings) ->
     } = settings.trend;
     let refusals = &current_loop.refusals;
     let is_reached = |threshold: u32| threshold != 0 && refusals.count >= threshold;
-    let action = if is_reached(refusals_terminate) {
+    // It took as many more calls until a longer lap was blocked. Each of its calls is refused
+    // once before: until then the agent may only have tried the others.
+    let lap = current_loop.lap();
+    let whole_lap = refusals_escalate.max(lap).saturating_add(1);
+    let of_lap = refusals_terminate.saturating_sub(lap - 1).max(whole_lap);
+    let action = if is_reached(refusals_terminate.min(of_lap)) {
         Action::Terminate
     } else if is_reached(refusals_escalate) {
         Action::Escalate

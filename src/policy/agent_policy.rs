@@ -65,6 +65,10 @@ impl DetectorResults<'_> {
 /// A call that was refused.
 pub struct Refusal {
     pub call: Sig,
+    /// The loop whose verdict names the call, or that contains an equal call.
+    pub known_loop: Option<LoopId>,
+    /// Its path, if the agent has done the same to it before.
+    pub path: Option<Sig>,
     pub index: i32,
     /// The session's progress count.
     pub progress: u32,
@@ -121,7 +125,7 @@ impl AgentPolicy {
         settings: &Settings,
     ) -> Option<PolicyOutcome> {
         let state = self.state.get_mut()?;
-        let current_loop = state.loops.find_reported_mut(refusal.call)?;
+        let current_loop = state.loops.find_reported_mut(refusal)?;
         let detector = current_loop.detector?;
         let wasted = current_loop.add_refusal(
             refusal.index,

@@ -8,6 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::agent_policy::Refusal;
 use crate::domain::{Action, AgentId, Capacity, DetectorId, Finding, LoopId, Sig, Waste};
 
 /// The loops of one agent, latest last. They are remembered for the whole session,
@@ -149,11 +150,22 @@ impl LoopHistory {
         loops.find(|known| known.is_active && known.id == id)
     }
 
-    /// The latest reported loop that this call belongs to.
-    pub(super) fn find_reported_mut(&mut self, call: Sig) -> Option<&mut Loop> {
-        let mut latest_first = self.loops.iter_mut().rev();
-        latest_first
-            .find(|known| known.strongest_action.is_some() && known.signatures.contains(&call))
+    /// The latest reported loop that this call belongs to: by its signature, else the one
+    /// that is known to contain it, else by its path. A loop that is recognized by an error
+    /// or a path has more calls than signatures.
+    pub(super) fn find_reported_mut(&mut self, refusal: &Refusal) -> Option<&mut Loop> {
+        let latest = |is_meant: &dyn Fn(&Loop) -> bool| {
+            let mut loops = self.loops.iter();
+            loops.rposition(|known| known.strongest_action.is_some() && is_meant(known))
+        };
+        let of_sig = |sig: Sig| latest(&|known| known.signatures.contains(&sig));
+        let position = of_sig(refusal.call)
+            .or_else(|| {
+                let id = refusal.known_loop?;
+                latest(&|known| known.id == id)
+            })
+            .or_else(|| refusal.path.and_then(of_sig))?;
+        self.loops.get_mut(position)
     }
 
     pub fn is_active(&self, id: LoopId) -> bool {
@@ -291,6 +303,12 @@ impl Loop {
     /// How often the pattern occurs in the current run.
     pub fn repetitions(&self) -> i32 {
         self.repetitions
+    }
+
+    /// The calls of one lap of the current run; 1 for a plain repeat.
+    pub fn lap(&self) -> u32 {
+        let calls = self.current_run_events.checked_div(self.repetitions);
+        calls.map_or(1, |calls| calls.max(1).unsigned_abs())
     }
 
     /// The number of events in all its runs.

@@ -1,9 +1,11 @@
 //! Ratings of verdicts: in the table `ratings`, or without a disk in memory.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{
+    Connection, OptionalExtension, Transaction, params, params_from_iter, types::ToSql,
+};
 
 use super::{
     ReadError, Store,
@@ -106,6 +108,9 @@ impl MemoryRatings {
 
 /// How many verdicts are rated, by detector and rating.
 pub type RatingCounts = BTreeMap<(String, Rating), u64>;
+
+/// How many verdicts are rated, by detector, the number of the span of time, and rating.
+pub type RatingCountsBySpan = BTreeMap<(String, usize, Rating), u64>;
 
 impl Store {
     /// A verdict of this tenant, complete if it is recent, else as in the log. `None`: there
@@ -220,6 +225,68 @@ impl Store {
     }
 }
 
+impl Store {
+    /// How many verdicts of a tenant are rated, by the span of time in which they were
+    /// issued: from one of these times to the next, from the last to now.
+    pub fn rating_counts_by_span(
+        &self,
+        tenant: &Tenant,
+        starts: &[SystemTime],
+    ) -> Result<RatingCountsBySpan, ReadError> {
+        let mut counts = RatingCountsBySpan::new();
+        let bounds: Vec<VerdictId> = (starts.iter())
+            .map(|start| VerdictId::lower_bound_at(*start))
+            .collect();
+        let Some(disk) = &self.disk else {
+            for (id, (detector, feedback)) in &*self.memory_ratings.0.lock() {
+                let span = bounds.iter().filter(|bound| *bound <= id).count();
+                let rated = self.publisher.find(*id);
+                let is_own = rated.is_some_and(|rated| rated.verdict.session.belongs_to(tenant));
+                if let (Some(span), true) = (span.checked_sub(1), is_own) {
+                    let key = (detector.clone(), span, feedback.rating);
+                    *counts.entry(key).or_default() += 1;
+                }
+            }
+            return Ok(counts);
+        };
+        let Some(first) = bounds.first() else {
+            return Ok(counts);
+        };
+        disk.readers.read(counts, |connection| {
+            let mut counts = RatingCountsBySpan::new();
+            if !has_ratings(connection)? {
+                return Ok(counts);
+            }
+            // The number of the span is that of the bounds below the id, less one. The bare
+            // column `rating` is that of the row with the greatest id.
+            let passed: Vec<String> = (0..bounds.len())
+                .map(|bound| format!("(verdict_id >= ?{})", bound + 3))
+                .collect();
+            let sql = format!(
+                "SELECT detector, {} - 1 AS span, rating, count(*) FROM
+                     (SELECT detector, verdict_id, rating, max(rating_id) FROM ratings
+                      WHERE tenant = ?1 AND verdict_id >= ?2 GROUP BY verdict_id)
+                 GROUP BY detector, span, rating",
+                passed.join(" + ")
+            );
+            let mut parameters: Vec<Box<dyn ToSql>> =
+                vec![Box::new(tenant.name().to_owned()), Box::new(IdBlob(*first))];
+            for bound in &bounds {
+                parameters.push(Box::new(IdBlob(*bound)));
+            }
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(parameters.iter()))?;
+            while let Some(row) = rows.next()? {
+                let (span, count): (u32, u32) = (row.get(1)?, row.get(3)?);
+                if let Some(rating) = rating_of(row.get(2)?) {
+                    counts.insert((row.get(0)?, span as usize, rating), count.into());
+                }
+            }
+            Ok(counts)
+        })
+    }
+}
+
 fn rating_of(column: u32) -> Option<Rating> {
     let index = (column as usize).checked_sub(1)?;
     Rating::ALL.get(index).copied()
@@ -227,7 +294,7 @@ fn rating_of(column: u32) -> Option<Rating> {
 
 /// Whether the database has the table. One of an older schema that is read from a disk
 /// that cannot be written does not.
-fn has_ratings(connection: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn has_ratings(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE name = 'ratings'";
     connection.prepare_cached(sql)?.exists([])
 }

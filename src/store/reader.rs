@@ -11,6 +11,7 @@ use super::{
     dir::{StoreDir, StoreError},
     page_query::{EXAMINED_MAX, Order, PageQuery, TimeRange},
     publisher::CommitPublisher,
+    ratings::has_ratings,
     record, schema,
     transaction::IdBlob,
 };
@@ -164,6 +165,9 @@ impl Readers {
         most: usize,
     ) -> Result<VerdictPage, ReadError> {
         let read = |connection: &Connection| {
+            if filter.rated_only && !has_ratings(connection)? {
+                return Ok(VerdictPage::empty(from));
+            }
             // Choose the query: by time if few rows are in the range, else by id.
             let is_wide = TimeRange::new(filter).is_wide(connection, filter)?;
             let rows_max = EXAMINED_MAX.max(most);

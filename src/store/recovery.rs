@@ -8,7 +8,7 @@ use super::{
     chain::{START, TombstoneSum},
     dir::{StoreDir, StoreError},
     record,
-    schema::{DATA_SINCE, LAST_RUN, check_version_of, database_error},
+    schema::{DATA_SINCE, LAST_RUN, SESSIONS_REMOVED, check_version_of, database_error},
     tenant_share::tenant_share,
     transaction::{IdBlob, tombstone_row},
 };
@@ -140,6 +140,7 @@ pub(super) fn read_additions(
 ) -> rusqlite::Result<()> {
     state.data_since = read_time(connection, DATA_SINCE)?;
     state.last_run = read_time(connection, LAST_RUN)?.or(state.last_run);
+    state.sessions_removed = read_time(connection, SESSIONS_REMOVED)?;
     let sql = "SELECT verdict_id, body, disobeyed_events, disobeyed_tokens, disobeyed_usd
                FROM tombstones
                WHERE lifted_by IS NULL AND disobeyed_events > 0";

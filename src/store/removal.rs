@@ -8,7 +8,7 @@ use super::{
     database::{CommitError, Database},
     ratings, record,
     recovery::read_removed,
-    schema::{BUSY_TIMEOUT, LAST_RUN, WAL_BYTES, begin},
+    schema::{BUSY_TIMEOUT, LAST_RUN, SESSIONS_REMOVED, WAL_BYTES, begin},
     sessions,
     tenant_share::tenant_share,
     transaction::{ChainState, IdBlob, tombstone_row},
@@ -70,7 +70,11 @@ impl Database {
         removed += state.remove_tombstones(&transaction, retention, oldest, now)?;
         if removed == 0 && bytes_over {
             // The log is empty: profiles, labels and counts of live sessions go next.
-            removed += sessions::remove_oldest(&transaction)?;
+            let sessions = sessions::remove_oldest(&transaction)?;
+            if sessions > 0 {
+                save_time(&transaction, SESSIONS_REMOVED, now)?;
+            }
+            removed += sessions;
         }
         let mut slice = RemovedSlice::default();
         if removed == 0 && bytes_over {
@@ -84,7 +88,8 @@ impl Database {
         slice.retained_after = read_removed(&transaction)?.2;
         slice.has_more = removed > 0;
         if removed == 0 {
-            save_last_run(&transaction, now)?;
+            // So that a start can tell whether its clock is far ahead.
+            save_time(&transaction, LAST_RUN, now)?;
             transaction.commit()?;
             self.shrink_files(retention)?;
             return Ok(slice);
@@ -249,15 +254,15 @@ impl ChainState {
     }
 }
 
-/// Notes that the service runs, so that a start can tell whether its clock is far ahead.
-fn save_last_run(transaction: &Transaction<'_>, now: SystemTime) -> rusqlite::Result<()> {
+/// Notes a time that does not go back.
+fn save_time(transaction: &Transaction<'_>, key: &str, now: SystemTime) -> rusqlite::Result<()> {
     let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE
                SET value = excluded.value
                WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)";
     let now_ms = record::millis(now).0.to_string();
     transaction
         .prepare_cached(sql)?
-        .execute(params![LAST_RUN, now_ms])?;
+        .execute(params![key, now_ms])?;
     Ok(())
 }
 

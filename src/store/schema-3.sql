@@ -24,7 +24,8 @@ CREATE TABLE ratings (
 CREATE UNIQUE INDEX ratings_by_time ON ratings (tenant, rating_id);
 
 -- Facts about the database. `data_since_ms`: there are no data from before this time;
--- `last_run_ms`: the service ran at this time.
+-- `last_run_ms`: the service ran at this time; `sessions_removed_ms`: saved sessions were
+-- removed because the files were too large.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

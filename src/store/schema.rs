@@ -107,6 +107,10 @@ pub(super) const DATA_SINCE: &str = "data_since_ms";
 /// The key in `meta` of the time when a process last used the database.
 pub(super) const LAST_RUN: &str = "last_run_ms";
 
+/// The key in `meta` of the time when saved sessions were last removed because the files
+/// were too large.
+pub(super) const SESSIONS_REMOVED: &str = "sessions_removed_ms";
+
 /// The time in milliseconds before which a database has no data: when it was created, or
 /// when the last removed record was issued.
 fn data_since(connection: &Connection) -> rusqlite::Result<i64> {

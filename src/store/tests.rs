@@ -982,6 +982,30 @@ fn a_database_of_schema_1_is_read_by_this_version() {
     assert_eq!(names(&open(&dir).1), ["a", "e"]);
 }
 
+/// A database of an older schema on a disk that cannot be written stays as it is.
+#[test]
+fn a_database_without_ratings_lists_no_rated_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(&dir);
+    put(&store, [terminated(1, "a")]);
+    let database = rusqlite::Connection::open(database_path(&dir)).unwrap();
+    database.execute("DROP TABLE ratings", []).unwrap();
+    let rated = VerdictFilter {
+        rated_only: true,
+        tenant: Some(Tenant::default()),
+        ..all()
+    };
+    for page in [
+        store.read_audit_log(None, 10, &rated).unwrap(),
+        store.read_audit_log_reverse(None, 10, &rated).unwrap(),
+    ] {
+        assert_eq!((ids(&page).len(), page.at_end), (0, true));
+    }
+    let starts = [UNIX_EPOCH];
+    let counts = store.rating_counts_by_span(&Tenant::default(), &starts);
+    assert!(counts.unwrap().is_empty());
+}
+
 #[test]
 fn the_queries_of_the_documentation_run() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/store.md");

@@ -451,6 +451,7 @@ async fn the_page_and_the_service_both_check_the_role() {
         "fleet",
         "verdicts_per_minute",
         "policy",
+        "precision",
         "watch_verdicts",
     ] {
         let (status, reason) = refused(&server, call, json!({})).await;

@@ -160,6 +160,10 @@ impl SessionService for FakeService {
         &self,
         _: Request<pb::GetSessionRequest>,
     ) -> Answer<pb::GetSessionResponse> {
-        Err(Status::unimplemented("no test needs it"))
+        let page = next(&mut self.0.lock().unwrap().session_pages)?;
+        Ok(Response::new(pb::GetSessionResponse {
+            session: page.sessions.into_iter().next(),
+            ..Default::default()
+        }))
     }
 }

@@ -6,11 +6,17 @@ use std::{
     path::Path,
 };
 
-use unstuck::{domain::SessionId, engine::ThawOutcome, pb::Verdict};
+use unstuck::{
+    domain::SessionId,
+    engine::ThawOutcome,
+    pb::{self, Verdict},
+};
 
 use crate::{
+    console,
     harness::*,
     lifecycle::{Running, check_refused, directory, unstuck},
+    operators,
     play::{Line, Player},
     traces,
 };
@@ -385,4 +391,68 @@ async fn a_session_that_has_ended_or_was_terminated_is_not_restored() {
     let server = running.server().await;
     assert!(server.get("ended").await.is_err());
     assert_eq!(server.get("live").await.unwrap().events, 1);
+}
+
+#[tokio::test]
+async fn sessions_that_cannot_be_read_say_that_their_state_may_be_lost() {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let running = serve();
+    let server = running.server().await;
+    server.open("s", "lenient", &[]).await.unwrap();
+    assert!(running.stop().await.0.success());
+    let file = dir.path().join("unstuck-data/unstuck.db");
+    let database = rusqlite::Connection::open(file).unwrap();
+    let sql = "ALTER TABLE sessions RENAME COLUMN head TO unreadable";
+    database.execute(sql, []).unwrap();
+    drop(database);
+    let running = serve();
+    let server = running.server().await;
+    let result = server.record(ask("colour").of("s")).await;
+    assert!(result.state_lost);
+    server.open("s", "", &[]).await.unwrap();
+    assert!(!server.record(ask("font").of("s")).await.state_lost);
+}
+
+#[tokio::test]
+async fn after_a_kill_snoozes_hold_and_lists_say_since_when_there_are_data() {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let mut running = serve();
+    let server = running.server().await;
+    server.play("s", ask("colour").times(4)).await;
+    server.snooze("s", 3_600_000).await.unwrap();
+    wait_until_saved(dir.path(), &server, "s").await;
+    running.child.0.kill().unwrap();
+    running.child.0.wait().unwrap();
+
+    let running = serve();
+    let server = running.server().await;
+    let session = server.get("s").await.unwrap();
+    assert!(session.snoozed_until.is_some(), "{session:?}");
+    let results = server.play("s", ask("colour").times(4)).await;
+    let found = results.iter().filter_map(|it| it.verdict.as_ref());
+    assert!(found.clone().all(|it| it.shadow));
+    assert!(results.iter().all(|it| it.standing.is_none()));
+    let page = server
+        .list(pb::ListSessionsRequest::default())
+        .await
+        .unwrap();
+    let since = page.data_since.unwrap();
+    let listed = operators::unstuck(server.grpc, &["sessions"])
+        .await
+        .ends_with(0);
+    let summary = listed.out.lines().last().unwrap().to_owned();
+    assert!(summary.contains("1 session: 1 "), "{summary}");
+    assert!(
+        summary.contains(" Data since 20") && summary.ends_with("Z."),
+        "{summary}"
+    );
+    let fleet = console::post_json(&server, "fleet", serde_json::json!({})).await;
+    assert_eq!(fleet["sessions"][0]["session_id"], "s");
+    assert_eq!(fleet["data"]["restored"]["partial"], 1, "{fleet}");
+    let since_ms = fleet["data"]["data_since_ms"].as_i64().unwrap();
+    assert_eq!(since_ms / 1_000, since.seconds);
+    // The database is older than this process.
+    assert!(Some(since_ms) < fleet["data"]["started_ms"].as_i64());
 }

@@ -67,6 +67,7 @@ mod profiles;
 mod properties;
 mod rate_commands;
 mod ratings;
+mod refusals;
 mod reload;
 mod repetition;
 mod replay;

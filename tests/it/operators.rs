@@ -51,7 +51,7 @@ async fn run_command(mut command: Command) -> CommandOutput {
     output.into()
 }
 
-async fn unstuck(server: SocketAddr, args: &[&str]) -> CommandOutput {
+pub async fn unstuck(server: SocketAddr, args: &[&str]) -> CommandOutput {
     run_command(command(server, args)).await
 }
 
@@ -103,6 +103,7 @@ async fn all_pages_are_listed() {
             ..Default::default()
         }],
         next_page_token: next.to_owned(),
+        ..Default::default()
     };
     fake.set_session_pages(vec![page("a", "t1"), page("b", "")]);
     let ran = unstuck(fake.start().await, &["sessions"])
@@ -168,6 +169,7 @@ async fn no_page_is_requested_beyond_the_limit() {
     let page = pb::ListSessionsResponse {
         sessions: vec![session("a"), session("b")],
         next_page_token: "more".to_owned(),
+        ..Default::default()
     };
     fake.set_session_pages(vec![page.clone(), page]);
     fake.set_verdict_pages(vec![pb::ListVerdictsResponse {

@@ -12,13 +12,14 @@ use crate::{
 };
 
 async fn run(server: SocketAddr, args: &[&str]) -> Output {
+    run_with(server, args, &[]).await
+}
+
+async fn run_with(server: SocketAddr, args: &[&str], variables: &[(&str, &str)]) -> Output {
     let here = directory(&[]);
     let address = server.to_string();
-    let mut command = unstuck(
-        here.path(),
-        args,
-        &[("UNSTUCK_SERVER", &address), ("USER", "kim")],
-    );
+    let ours = [("UNSTUCK_SERVER", address.as_str()), ("USER", "kim")];
+    let mut command = unstuck(here.path(), args, &[&ours, variables].concat());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     within(output).await.unwrap()
 }
@@ -125,12 +126,23 @@ async fn a_session_that_went_on_and_what_holds_are_shown() {
         }),
         ..Default::default()
     };
-    fake.set_session_pages(vec![pb::ListSessionsResponse {
+    let page = pb::ListSessionsResponse {
         sessions: vec![session],
-        next_page_token: String::new(),
-    }]);
-    let listed = run(fake.start().await, &["sessions"]).await;
+        ..Default::default()
+    };
+    fake.set_session_pages(vec![page.clone(), page.clone(), page]);
+    let service = fake.start().await;
+    let listed = run(service, &["sessions"]).await;
     assert!(text(&listed.stdout).contains("terminated !"), "{listed:?}");
+    let line = "went on after termination: 100 events, $3.00";
+    let shown = run(service, &["session", "s"]).await;
+    assert!(
+        text(&shown.stdout).lines().any(|it| it == line),
+        "{shown:?}"
+    );
+    let red = run_with(service, &["session", "s"], &[("CLICOLOR_FORCE", "1")]).await;
+    let red_line = format!("\u{1b}[31m{line}\u{1b}[0m");
+    assert!(text(&red.stdout).contains(&red_line), "{red:?}");
     let server = Server::start().await;
     let read = call("read_file", r#"{"path": "a.rs"}"#, "fn main() {}");
     server.play("s", read.times(4)).await;

@@ -1,9 +1,11 @@
 //! What operators say of verdicts, and the texts of the audit log.
 
+use serde_json::json;
 use tonic::{Code, Status};
 use unstuck::pb::{self, ListVerdictsRequest, Rating, Verdict};
 
 use crate::{
+    console,
     harness::*,
     lifecycle::{Running, directory, unstuck},
 };
@@ -155,4 +157,30 @@ async fn the_audit_log_has_texts_while_they_are_in_memory() {
     let server = running.server().await;
     let listed = server.audit(ListVerdictsRequest::default()).await.unwrap();
     assert!(listed[0].pattern.starts_with("exact_repeat: count 3"));
+}
+
+#[tokio::test]
+async fn precision_counts_each_rated_verdict_once_by_its_week() {
+    for toml in ["", "[store]\ndir = \"\"\n"] {
+        let server = Server::with(toml).await;
+        let precision = async || console::post_json(&server, "precision", json!({})).await;
+        assert_eq!(precision().await, json!({"detectors": {}}));
+        let ids = [
+            looping(&server, "a").await.verdict_id,
+            looping(&server, "b").await.verdict_id,
+        ];
+        // The second rating of a verdict replaces the first.
+        for (id, rating) in [
+            (&ids[0], Rating::FalseAlarm),
+            (&ids[0], Rating::Right),
+            (&ids[1], Rating::FalseAlarm),
+        ] {
+            rate(&server, id, rating, "").await.unwrap();
+        }
+        let none = json!({"right": 0, "all": 0});
+        let mut weeks = vec![none; 8];
+        weeks[7] = json!({"right": 1, "all": 2});
+        let expected = json!({"detectors": {"exact_repeat": weeks}});
+        assert_eq!(precision().await, expected, "{toml}");
+    }
 }

@@ -342,7 +342,7 @@ async fn members_say_which_call_and_patterns_how_they_differ() {
     let found = verdict(&results[5]);
     assert_eq!(
         found.pattern,
-        "went round 3 times through search_flights(to=LIS), search_flights(to=OPO)"
+        "went round 3 times through search_flights(ZRH→LIS), search_flights(ZRH→OPO)"
     );
     let keys: Vec<&str> = found
         .members

@@ -120,6 +120,15 @@ def test_an_agent_that_ignores_everything_is_terminated(server, tmp_path, name):
     assert refused == [False] * 4 + [True] * 6
 
 
+@every_broker
+@pytest.mark.parametrize("calls", [2, 3])
+def test_an_agent_that_goes_round_some_calls_is_terminated(server, tmp_path, name, calls):
+    with proxy(server, lambda *_: None) as service:
+        run = run_broker(name, service.address, tmp_path, f"--stubborn={calls}")
+    assert_terminated(run, service)
+    assert len({event.tool_call.args_json for event in service.events()}) == calls
+
+
 LOST = {
     # The fourth answer has the BLOCK, the tenth the TERMINATE.
     "the block": lambda rpc, number, _: "lost" if rpc == "RecordEvent" and number == 4 else None,

@@ -6,11 +6,13 @@ import http.server
 import json
 import queue
 import threading
+import time
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from conftest import DEADLINE_SECS, running_server, session_pb
+from conftest import DEADLINE_SECS, detection_pb, running_server, session_pb
+from unstuck.v1.event_pb2 import Event, ToolCall
 
 SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM="
 
@@ -36,8 +38,7 @@ def receiver():
         server.shutdown()
 
 
-def test_a_notification_is_signed_as_the_official_library_expects(tmp_path, receiver):
-    url, got = receiver
+def configure(tmp_path, url):
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "unstuck.toml").write_text(
         f"""[[notify]]
@@ -48,6 +49,29 @@ def test_a_notification_is_signed_as_the_official_library_expects(tmp_path, rece
         allow_private = true
         """
     )
+
+
+def test_a_session_that_goes_on_after_its_termination_is_notified(tmp_path, receiver):
+    url, got = receiver
+    configure(tmp_path, url)
+    with running_server(tmp_path) as server:
+        request = session_pb.TerminateSessionRequest(session_id="s", reason="it hangs")
+        server.sessions.TerminateSession(request, timeout=DEADLINE_SECS)
+        assert json.loads(got.get(timeout=DEADLINE_SECS)[1])["type"] == "session.terminated"
+        # What was under way for two seconds is no disobedience.
+        event = Event(session_id="s", tool_call=ToolCall(tool="get_order", args_json="{}"))
+        deadline = time.monotonic() + DEADLINE_SECS
+        while got.empty() and time.monotonic() < deadline:
+            server.detection.RecordEvent(detection_pb.RecordEventRequest(event=event), timeout=DEADLINE_SECS)
+        headers, body = got.get(timeout=DEADLINE_SECS)
+    event = Webhook(SECRET).verify(body, headers)
+    assert event["type"] == "session.disobeyed"
+    assert event["data"]["verdict"]["pattern"].startswith("went on after termination: 1 event, ")
+
+
+def test_a_notification_is_signed_as_the_official_library_expects(tmp_path, receiver):
+    url, got = receiver
+    configure(tmp_path, url)
     with running_server(tmp_path) as server:
         request = session_pb.TerminateSessionRequest(session_id="s", reason="it hangs")
         verdict = server.sessions.TerminateSession(request, timeout=DEADLINE_SECS).verdict

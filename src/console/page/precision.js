@@ -5,29 +5,11 @@ import { el } from "./dom.js";
 import * as format from "./format.js";
 
 const WEEKS = 8;
-const WEEK_MS = 7 * 24 * 3600 * 1000;
-/** Bounds what a browser reads; more ratings than this are not needed for a share. */
-const PAGES_MAX = 5;
 
 /** Rated verdicts of the last weeks: `{detector: [{right, all}, …]}`, the current week last. */
-export async function readPrecision(now = Date.now()) {
-  const first = now - WEEKS * WEEK_MS;
-  const request = { page_size: 1000, rated_only: true, newest_first: true, start_time: new Date(first).toISOString() };
-  const detectors = new Map();
-  for (let read = 0; read < PAGES_MAX; read += 1) {
-    const response = await call("list_verdicts", request);
-    for (const verdict of response.verdicts ?? []) {
-      if (!verdict.feedback) continue;
-      const week = Math.min(WEEKS - 1, Math.max(0, Math.floor((Date.parse(verdict.time) - first) / WEEK_MS)));
-      if (!detectors.has(verdict.detector)) detectors.set(verdict.detector, Array.from({ length: WEEKS }, () => ({ right: 0, all: 0 })));
-      const counts = detectors.get(verdict.detector)[week];
-      counts.all += 1;
-      if (verdict.feedback.rating === "RATING_RIGHT") counts.right += 1;
-    }
-    request.page_token = response.next_page_token ?? "";
-    if (!request.page_token) break;
-  }
-  return new Map([...detectors].sort(([a], [b]) => (a < b ? -1 : 1)));
+export async function readPrecision() {
+  const { detectors } = await call("precision", {});
+  return new Map(Object.entries(detectors));
 }
 
 const percent = ({ right, all }) => (all ? `${Math.round((100 * right) / all)}%` : "–");

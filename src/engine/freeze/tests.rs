@@ -2,7 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::{
-    domain::{AgentId, Args, Cost, Event, EventBody, Labels, ToolCall},
+    domain::{AgentId, Args, Cost, Event, EventBody, Labels, RecoveredState, ToolCall},
     engine::{OperatorRequest, RecordOutcome, RunMode},
     testing,
     text::KeySeeds,
@@ -167,6 +167,56 @@ fn no_more_sessions_are_thawed_than_the_limits_allow() {
     });
     let expected = [ThawOutcome::Whole, ThawOutcome::Whole, ThawOutcome::NoRoom];
     assert_eq!(outcomes, expected);
+}
+
+#[test]
+fn a_session_without_room_says_that_its_state_was_lost() {
+    let frozen = nearly_looping(RunMode::Replay);
+    let engine = engine(RunMode::Replay, &[("UNSTUCK__LIMITS__SESSIONS_MAX", "1")]);
+    for id in ["a", "b"] {
+        let frozen = FrozenSession {
+            id: session(id),
+            ..frozen.clone()
+        };
+        engine.freezer().thaw(&frozen, after(3));
+    }
+    engine.end_session(&session("a"), after(4)).unwrap();
+    assert!(call(&engine, "b", "", 5).state_lost);
+    assert!(call(&engine, "b", "", 6).state_lost);
+    engine.end_session(&session("b"), after(7)).unwrap();
+    assert!(!call(&engine, "b", "", 8).state_lost);
+}
+
+#[test]
+fn beyond_the_sessions_without_room_that_are_remembered_any_may_be_one() {
+    let frozen = nearly_looping(RunMode::Replay);
+    let engine = engine(RunMode::Replay, &[("UNSTUCK__LIMITS__SESSIONS_MAX", "1")]);
+    for n in 0..18 {
+        let frozen = FrozenSession {
+            id: session(&n.to_string()),
+            ..frozen.clone()
+        };
+        engine.freezer().thaw(&frozen, after(3));
+    }
+    engine.end_session(&session("0"), after(4)).unwrap();
+    assert!(call(&engine, "17", "", 5).state_lost);
+}
+
+#[test]
+fn after_a_removal_of_saved_sessions_any_may_be_lost_until_it_is_opened_or_expired() {
+    let engine = engine(RunMode::Replay, &[]);
+    let recovered = RecoveredState {
+        sessions_removed: Some(after(0)),
+        ..RecoveredState::default()
+    };
+    engine.restore(recovered, after(1), after(1));
+    assert!(call(&engine, "a", "", 2).state_lost);
+    engine
+        .open_session(&session("b"), "lenient", Labels::default(), after(3))
+        .unwrap();
+    assert!(!call(&engine, "b", "", 4).state_lost);
+    let expired = 30 * 24 * 60 * 60;
+    assert!(!call(&engine, "c", "", expired).state_lost);
 }
 
 #[test]

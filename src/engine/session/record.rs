@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{
     Session,
     deltas::{AppendOutcome, FoundRepetition, STREAMED, WHOLE, draft_key, push_delta, turn_key},
+    refusals::record_refusal,
     verdicts::{ObservationContext, stops_text, stronger_verdict},
 };
 use crate::{
@@ -245,7 +246,7 @@ impl Session {
             EventFacts::Refused(refused) => {
                 self.learn_call_key(obs.agent_position, refused.call, &words);
                 let obs = ObservationContext { words, ..obs };
-                return self.record_refusal(refused, obs, ctx);
+                return record_refusal(self, refused, obs, ctx);
             }
             EventFacts::Turn(..) | EventFacts::Other(_) => {
                 return self.run_budget_and_rules(obs, ctx);

@@ -4,15 +4,14 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{Session, VIEW_VERDICTS_MAX, verdict_history::WithheldTermination};
 use crate::{
-    detect::{CallText, RefusedCall},
+    detect::CallText,
     domain::{
         Action, AgentId, CallCheck, Cost, DetectorId, Effect, EventPosition, Observation,
         ObservationBody, SessionId, Sig, Standing, TextRepetition, Totals, UsageDelta, Verdict,
-        VerdictId, Waste, sanitize,
+        VerdictId, sanitize,
     },
     engine::{EngineContext, RecordOutcome, agent::ObservationOutcome},
-    facts::RefusedCallFacts,
-    policy::{Decision, PolicyOutcome, Refusal},
+    policy::{Decision, PolicyOutcome},
     rules::RuleOutcomes,
     telemetry::{Metrics, WorkPart},
 };
@@ -143,58 +142,6 @@ impl Session {
         self.run_detectors(ObservationBody::Other, obs, ctx)
     }
 
-    /// Records a call that a guard refused. No detector sees it, but refused calls of a
-    /// loop that was reported raise it.
-    pub(super) fn record_refusal(
-        &mut self,
-        refused: RefusedCallFacts<'_>,
-        obs: ObservationContext<'_>,
-        ctx: &EngineContext,
-    ) -> Option<Arc<Verdict>> {
-        // Add the call to the history.
-        let agent = self.agents.get_mut(obs.agent_position)?;
-        let cost = Waste::new(1, obs.cost);
-        let mut totals = agent.totals;
-        totals += cost;
-        agent.history.push_refused(RefusedCall {
-            index: obs.index,
-            time: obs.time,
-            call: refused.call,
-            tool: obs.words.tool.to_owned(),
-            target: refused.target.into_owned(),
-            operation: refused.operation,
-            cost: obs.cost,
-        });
-        // Count it for the loop that it belongs to.
-        let outcome = refused.call.and_then(|call| {
-            let refusal = Refusal {
-                call,
-                index: obs.index,
-                progress: self.progress.count(),
-                cost,
-                totals,
-            };
-            let policy = &self.profile.policy;
-            agent.policy.record_refusal(&refusal, policy)
-        });
-        // The budget and the rules add the cost themselves.
-        let has_decision = outcome
-            .as_ref()
-            .is_some_and(|outcome| outcome.decision.is_some());
-        if has_decision || !self.profile.has_budget_or_rules() {
-            agent.totals = totals;
-        }
-        if let Some(outcome) = outcome {
-            self.add_waste(&outcome, ctx.metrics);
-            // The budget and the rules look at the next event.
-            if let Some(decision) = outcome.decision {
-                let used = self.update_usage(obs.now);
-                return self.issue_verdict(decision, &obs, used, ctx);
-            }
-        }
-        self.run_budget_and_rules(obs, ctx)
-    }
-
     /// The action in force for an agent after an event; drops those that no longer are.
     pub(super) fn update_standing(&mut self, position: usize) -> Option<Standing> {
         let progress = self.progress.count();
@@ -258,7 +205,7 @@ impl Session {
     }
 
     /// The totals now, and when the detectors last ran.
-    fn update_usage(&mut self, now: SystemTime) -> UsageDelta {
+    pub(super) fn update_usage(&mut self, now: SystemTime) -> UsageDelta {
         let age = now.duration_since(self.created);
         let totals = Totals {
             events: self.events.into(),
@@ -333,7 +280,7 @@ impl Session {
         self.verdict_history.trend_levels = levels;
     }
 
-    fn add_waste(&mut self, policy_outcome: &PolicyOutcome, metrics: &Metrics) {
+    pub(super) fn add_waste(&mut self, policy_outcome: &PolicyOutcome, metrics: &Metrics) {
         let history = &mut *self.verdict_history;
         history.wasted += policy_outcome.wasted;
         history.avoidable += policy_outcome.avoidable;
@@ -378,7 +325,7 @@ impl Session {
     }
 
     /// Builds a verdict from a decision, issues it, and applies a termination.
-    fn issue_verdict(
+    pub(super) fn issue_verdict(
         &mut self,
         mut decision: Decision,
         obs: &ObservationContext<'_>,

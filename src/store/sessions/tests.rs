@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    domain::{Tenant, VerdictId},
+    domain::{RecoveredState, Tenant, VerdictId},
     store::{
         AuditSettings, Settings, Store, StoreOptions,
         testing::{reset, terminated},
@@ -15,6 +15,10 @@ use crate::{
 };
 
 fn open_with(dir: &Path, bytes_max: u64) -> Store {
+    open_recovered(dir, bytes_max).0
+}
+
+fn open_recovered(dir: &Path, bytes_max: u64) -> (Store, RecoveredState) {
     let settings = Settings {
         dir: dir.to_owned(),
         verdicts_days_max: 30,
@@ -31,7 +35,7 @@ fn open_with(dir: &Path, bytes_max: u64) -> Store {
         now: UNIX_EPOCH,
         on_fatal: Box::new(|error| panic!("{error}")),
     };
-    Store::open(options).unwrap().0
+    Store::open(options).unwrap()
 }
 
 fn open(dir: &TempDir) -> Store {
@@ -184,6 +188,15 @@ fn saved_sessions_are_removed_after_the_log_and_before_terminations() {
     assert!((1..1_500).contains(&left.len()), "{}", left.len());
     let verified = crate::store::verify(dir.path()).unwrap();
     assert_eq!((verified.records, verified.tombstones), (0, 1));
+    // A start is told, because it cannot know which they were.
+    drop(store);
+    let recovered = open_recovered(dir.path(), Settings::BYTES_MIN).1;
+    assert_eq!(recovered.sessions_removed, Some(UNIX_EPOCH));
+    let untouched = tempfile::tempdir().unwrap();
+    assert_eq!(
+        open_recovered(untouched.path(), 1 << 30).1.sessions_removed,
+        None
+    );
 }
 
 #[test]
