@@ -109,6 +109,9 @@ pub fn metric_names() -> HookNames {
     agents.chain([(AUTO, vec![UNKNOWN_HOOK_EVENT])]).collect()
 }
 
+/// Sent by `unstuck hook`, which gives up before a reply that is held back would come.
+const COMMAND: HeaderName = HeaderName::from_static("unstuck-command");
+
 pub fn routes(
     deps: HookDependencies,
     settings: Settings,
@@ -151,7 +154,10 @@ async fn answer_hook(
     let permit = hooks.take_permit(&caller)?;
     let body = read_body(request).await?;
     // Record it and decide. No lock is held across an await.
-    let answer = hooks.answer(&caller, agent, query.as_deref(), &body)?;
+    let mut answer = hooks.answer(&caller, agent, query.as_deref(), &body)?;
+    if headers.contains_key(COMMAND) {
+        answer.hold_time = None;
+    }
     drop((permit, body));
     if let Some(verdict) = &answer.termination {
         hooks.deps.api.settle(verdict).await;

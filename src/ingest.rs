@@ -21,6 +21,8 @@ pub use payload::{HookPayload, HookQuery, PayloadError};
 pub use reply::{Instruction, Reply, ReplyRequest};
 pub use wording::Wording;
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// The name with which a caller leaves it to the payload which agent it is from.
@@ -103,15 +105,36 @@ pub struct Capabilities {
     pub reworks: bool,
 }
 
+impl HookEvent {
+    pub const fn new(name: &'static str, seat: Seat) -> Self {
+        Self { name, seat }
+    }
+}
+
 impl AgentSpec {
     pub fn event(&self, name: &str) -> Option<&'static HookEvent> {
         self.events.iter().find(|event| event.name == name)
     }
 
-    /// The command that opens a session again.
+    /// The command that opens a session again, safe to paste into a shell: the id is
+    /// whatever the caller sent.
     pub fn resume_command(&self, session_id: &str) -> String {
-        self.resume.replace("{}", session_id)
+        self.resume.replace("{}", &quote_for_shell(session_id))
     }
+}
+
+/// A word of a shell command.
+pub fn quote_for_shell(word: &str) -> Cow<'_, str> {
+    // It fails for a NUL, which no id has.
+    shlex::try_quote(word).unwrap_or_default()
+}
+
+/// The command that opens a session again, by the labels that it got when it was first
+/// seen.
+pub fn resume_command_of<'a>(label: impl Fn(&str) -> Option<&'a str>, id: &str) -> Option<String> {
+    let agent = find_agent(label("agent")?)?;
+    let is_seen_by_us = label("source").is_some();
+    is_seen_by_us.then(|| agent.resume_command(id))
 }
 
 /// The agent with this name or alias.

@@ -17,8 +17,9 @@ use std::{
 use prost::Message;
 use unstuck::{
     cli::TraceLine,
-    domain::{Delta, Event, RepetitionSettings, SessionId, Verdict, VerdictId},
+    domain::{Delta, Event, RepetitionSettings, SessionId, Tenant, Verdict, VerdictId},
     engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
+    ingest::{self, HookPayload, HookQuery, Input},
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
     text::{
@@ -382,6 +383,45 @@ impl std::hash::Hasher for Pieces {
     fn finish(&self) -> u64 {
         0
     }
+}
+
+// ---- Hooks
+
+/// Payloads of agents' hooks: a line `AGENT EVENT`, then the payload. Whatever it says, the
+/// events made of it are within the bounds of the API.
+pub fn hook(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (head, body) = text.split_once('\n').unwrap_or_default();
+    let (agent, event) = head.split_once(' ').unwrap_or_default();
+    let (Some(agent), Ok(body)) = (ingest::find_agent(agent), serde_json::from_str(body)) else {
+        return;
+    };
+    let query = HookQuery {
+        event: event.to_owned(),
+        session: "s".to_owned(),
+        ..HookQuery::default()
+    };
+    let tenant = Tenant::default();
+    let Ok(payload) = HookPayload::new(agent, &tenant, &query, "[unstuck] ", &body) else {
+        return;
+    };
+    assert!(payload.labels().values().all(|value| value.len() <= 256));
+    with_engine(|engine| {
+        for input in (agent.inputs)(&payload) {
+            match input {
+                Input::Event(event) => {
+                    assert!(event.event_id.len() <= 128 && event.round_id.len() <= 128);
+                    drop(unless_panicked(engine.record(&event, now())));
+                }
+                Input::Delta(delta) => drop(unless_panicked(engine.record_delta(&delta, now()))),
+                Input::Ask(asked) => {
+                    assert!((1..=128).contains(&asked.call.tool.len()));
+                    engine.check_call(&payload.session, &payload.sub_agent, &asked.call);
+                }
+                Input::Outcome { .. } | Input::Cost(_) | Input::End => {}
+            }
+        }
+    });
 }
 
 // ---- Traces

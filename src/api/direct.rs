@@ -44,7 +44,8 @@ impl Api {
     }
 
     /// Adds labels to a session, which is created if it is new. Labels and a profile that
-    /// it has stay. A terminated session is left as it is.
+    /// it has stay. A terminated session is left as it is, and so is one that would have
+    /// too many labels or too long ones: it is watched all the same.
     pub fn add_labels(&self, session: &SessionId, labels: &Labels) -> Result<(), Status> {
         let known = self.engine.get(session);
         let (profile, mut all) = known.map_or_else(Default::default, |view| {
@@ -53,7 +54,11 @@ impl Api {
         for (key, value) in labels {
             all.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        let checked = convert::parse_labels(all).map_err(|invalid| self.count_rejected(invalid))?;
+        let Ok(checked) =
+            convert::parse_labels(all).map_err(|invalid| self.count_rejected(invalid))
+        else {
+            return Ok(());
+        };
         match self.engine.open_session(session, &profile, checked, now()) {
             Ok(_) | Err(OpenError::Terminated) => Ok(()),
             Err(error) => {

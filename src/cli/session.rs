@@ -25,7 +25,10 @@ use super::{
     time_format,
     verdict::{VerdictBlock, action_name},
 };
-use crate::pb::{self, GetSessionResponse, Session, SessionStatus, TrendLevel};
+use crate::{
+    ingest,
+    pb::{self, GetSessionResponse, Session, SessionStatus, TrendLevel},
+};
 use earlier_verdicts::EarlierVerdicts;
 
 #[derive(Debug, clap::Args)]
@@ -133,6 +136,7 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
         ),
         ("in force", format_standing(session)),
         ("labels", format_labels(&session.labels).join("  ")),
+        ("resume", resume_command(session)),
         ("profile", session.profile.clone()),
         (
             "snoozed",
@@ -152,6 +156,13 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
         writeln!(out, "{RED}{text}{RED:#}")?;
     }
     writeln!(out)
+}
+
+/// The command that opens the session in its agent program again; empty for others.
+fn resume_command(session: &Session) -> String {
+    let label = |name: &str| session.labels.get(name).map(String::as_str);
+    let command = ingest::resume_command_of(label, &session.session_id);
+    sanitize(&command.unwrap_or_default())
 }
 
 /// `BLOCK since 2026-03-11 09:15:10Z, 2 calls refused`

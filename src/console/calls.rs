@@ -1,5 +1,7 @@
 //! Calls of the API as JSON over HTTP.
 
+use std::collections::BTreeMap;
+
 use axum::{
     body::Bytes,
     extract::State,
@@ -13,6 +15,7 @@ use super::{
     http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
+    ingest,
     pb::{self, session_service_server::SessionService},
     server::rpc,
 };
@@ -132,6 +135,9 @@ pub(super) struct CallerInfo {
     tenant: String,
     /// The allowed actions, for the page's buttons. Each call is authorized again.
     permissions: Vec<&'static str>,
+    /// By the name of the agent program, the command that opens a session again; `{}` is
+    /// its id.
+    resume_commands: BTreeMap<&'static str, &'static str>,
 }
 
 const OPERATOR_ACTIONS: [(&str, &str); 4] = [
@@ -154,6 +160,10 @@ pub(super) async fn get_caller(
         role: caller.role.name(),
         tenant: caller.tenant.name().to_owned(),
         permissions: allowed.map(|(action, _)| *action).collect(),
+        resume_commands: ingest::AGENTS
+            .iter()
+            .map(|agent| (agent.name, agent.resume))
+            .collect(),
     }))
 }
 

@@ -288,7 +288,7 @@ impl HookHandler<'_> {
     /// What the verdicts of this payload, or of earlier ones without a reply, ask for.
     fn demand_of_verdict(&self, found: Option<Arc<Verdict>>) -> Option<Demand> {
         let HookPayload { session, event, .. } = self.payload;
-        if matches!(event.seat, Seat::Silent | Seat::BeforeCall) || self.settings.shadow {
+        if matches!(event.seat, Seat::Silent | Seat::BeforeCall) {
             self.sessions.with(session, |known| {
                 known.undelivered = stronger(known.undelivered.take(), found);
             });

@@ -1,8 +1,18 @@
-//! The agents, one file each.
+//! The agents, one file each. `dialect` has what the programs share whose hooks are
+//! modelled on those of Claude Code.
 
 mod claude_code;
+mod codex;
+mod dialect;
+mod gemini;
+mod qwen;
 
 use super::AgentSpec;
 
 /// All agents that are known.
-pub const AGENTS: &[&AgentSpec] = &[&claude_code::AGENT];
+pub const AGENTS: &[&AgentSpec] = &[
+    &claude_code::AGENT,
+    &codex::AGENT,
+    &gemini::AGENT,
+    &qwen::AGENT,
+];

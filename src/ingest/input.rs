@@ -76,6 +76,17 @@ pub(super) fn content_hash(text: &str) -> String {
     hash.to_hex().get(..32).unwrap_or_default().to_owned()
 }
 
+/// An id for a call of an agent that gives it none: the same payload has the same id.
+pub(super) fn derived_id(parts: &[&str]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let hex = hasher.finalize().to_hex();
+    hex.get(..32).unwrap_or_default().to_owned()
+}
+
 /// A call without its outcome. A tool without a name is called `unknown`, because the
 /// engine compares calls by name.
 pub(super) fn new_call(tool: &str, args: Option<&Value>) -> ToolCall {
@@ -98,14 +109,31 @@ pub(super) fn finished_call(
     text: Cow<'_, str>,
     outcome: Option<Outcome>,
 ) -> ToolCall {
-    let in_text = || harness::strip(&text).exit_code.map(outcome_of_exit_code);
-    let outcome = outcome.or_else(in_text);
+    let exit_code = match outcome {
+        Some(_) => None,
+        None => harness::strip(&text).exit_code,
+    };
     let mut call = ToolCall {
         result: Some(text.into_owned()),
         ..new_call(tool, args)
     };
-    set_outcome(&mut call, outcome);
+    set_outcome(&mut call, outcome.or(exit_code.map(outcome_of_exit_code)));
     call
+}
+
+/// A command with its output and the exit code that is known from elsewhere.
+pub(super) fn finished_command(
+    tool: &str,
+    args: Option<&Value>,
+    output: Cow<'_, str>,
+    exit_code: i32,
+) -> ToolCall {
+    // Without any output the code is what failed.
+    let text = match &*output {
+        "" if exit_code != 0 => format!("exit code {exit_code}").into(),
+        _ => output,
+    };
+    finished_call(tool, args, text, Some(outcome_of_exit_code(exit_code)))
 }
 
 /// A failed call's output is its error.
@@ -151,6 +179,23 @@ const INJECTED_PROMPTS: &[&str] = &[
     "<command-",
     "System: Potential loop detected",
 ];
+
+/// The id of the turn of a prompt that has an id itself.
+pub(super) fn prompt_event_id(payload: &HookPayload) -> String {
+    match &*payload.prompt_id() {
+        "" => String::new(),
+        id => derived_id(&["prompt", id]),
+    }
+}
+
+/// More tokens than this are a mistake.
+const TOKENS_MAX: i64 = 1_000_000_000;
+
+/// A number of tokens; 0 if it is none.
+pub(super) fn token_count(value: Option<&Value>) -> i64 {
+    let count = value.and_then(Value::as_i64);
+    count.unwrap_or_default().clamp(0, TOKENS_MAX)
+}
 
 /// The turn of a prompt; `None`: it is empty, which no user sends.
 pub(super) fn prompt_turn(payload: &HookPayload, prompt: &str, event_id: String) -> Option<Input> {

@@ -1,7 +1,5 @@
 //! A hook's payload: the fields that every agent has, found by the agent's table.
 
-use std::str;
-
 use serde_json::Value;
 use thiserror::Error;
 
@@ -97,13 +95,7 @@ impl<'a> HookPayload<'a> {
 
     /// The token usage that `unstuck hook` found on its machine.
     pub fn local_cost(&self) -> Cost {
-        let tokens = |name: &str| {
-            let count = self.value(&format!("/unstuck/usage/{name}"));
-            count
-                .and_then(Value::as_i64)
-                .unwrap_or_default()
-                .clamp(0, TOKENS_MAX)
-        };
+        let tokens = |name: &str| input::token_count(self.value(&format!("/unstuck/usage/{name}")));
         Cost {
             input_tokens: tokens("input_tokens"),
             output_tokens: tokens("output_tokens"),
@@ -141,9 +133,6 @@ impl<'a> HookPayload<'a> {
             .collect()
     }
 }
-
-/// A request of more tokens than this is a mistake.
-const TOKENS_MAX: i64 = 1_000_000_000;
 
 /// The bytes of a label's value that are kept.
 const LABEL_BYTES_MAX: usize = 128;

@@ -1,6 +1,6 @@
 //! The sentences of a reply: a line for the person, the correction for the agent.
 
-use super::AgentSpec;
+use super::{AgentSpec, quote_for_shell};
 use crate::domain::{Action, SessionId, Verdict, sanitize};
 
 /// The longest line for a person.
@@ -37,7 +37,7 @@ impl Wording<'_> {
             (true, true) => "This sub-agent is ended; the others go on.".to_owned(),
             (true, false) => format!(
                 "The session is ended. To go on: unstuck reset {} --reason WHY, then {resume}",
-                self.session
+                quote_for_shell(self.session.as_str())
             ),
             (false, _) => format!("Stopped for a person to look. To go on: {resume}"),
         };

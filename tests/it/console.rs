@@ -465,7 +465,13 @@ async fn the_page_and_the_service_both_check_the_role() {
         ("admin", json!(["terminate", "snooze", "reset", "rate"])),
     ] {
         let request = with_token(post(&server, "me", &json!({})), &tokens, name);
-        let (_, me) = send(request).await;
+        let (_, mut me) = send(request).await;
+        let resume = me
+            .as_object_mut()
+            .unwrap()
+            .remove("resume_commands")
+            .unwrap();
+        assert_eq!(resume["claude-code"], "claude --resume {}");
         let expected = json!({"name": name, "role": name, "tenant": "default", "permissions": may});
         assert_eq!(me, expected);
     }

@@ -116,6 +116,11 @@ fn masked_text_is_bounded_and_its_hash_matches() {
 }
 
 #[test]
+fn a_payload_of_a_hook_gives_events_within_the_bounds_of_the_api() {
+    check("hook", targets::hook);
+}
+
+#[test]
 fn a_trace_line_equals_its_wire_message() {
     check("trace_lines", targets::trace_lines);
 }

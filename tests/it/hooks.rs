@@ -4,7 +4,12 @@
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{Server, within};
+use unstuck::pb;
+
+use crate::{
+    auth::Tokens,
+    harness::{Server, labels, within},
+};
 
 const CLAUDE: &str = "claude-code";
 
@@ -147,6 +152,17 @@ async fn a_session_has_labels_that_say_where_it_comes_from() {
 }
 
 #[tokio::test]
+async fn labels_that_are_too_many_do_not_keep_a_session_from_being_watched() {
+    let server = Server::start().await;
+    let many: Vec<String> = (0..40).map(|n| format!("label.k{n}=v")).collect();
+    let path = format!("{CLAUDE}?{}", many.join("&"));
+    for n in 1..=3 {
+        let reply = hook(&server, &path, &batch(n)).await;
+        assert_eq!(reply == json!({}), n < 3);
+    }
+}
+
+#[tokio::test]
 async fn bad_input_is_answered_with_go_on() {
     let server = Server::start().await;
     let unknown = r#"unstuck_hooks_total{agent="claude-code",event="unknown",reply="none"}"#;
@@ -238,4 +254,478 @@ async fn in_shadow_mode_events_are_recorded_and_replies_are_empty() {
     assert!(replies.iter().all(|(_, reply)| *reply == json!({})));
     let verdicts = server.metric("unstuck_verdicts_total{detector=\"read_loop\",action=\"warn\"}");
     assert_eq!(verdicts.await, 1.0);
+}
+
+// What a verdict's action does
+
+/// A hook of a session of Claude Code, with more fields.
+fn claude(event: &str, fields: Value) -> Value {
+    let mut body = json!({
+        "hook_event_name": event,
+        "session_id": "s",
+        "cwd": "/home/dev/demo",
+        "prompt_id": "p1",
+    });
+    let members = body.as_object_mut().unwrap();
+    members.extend(fields.as_object().unwrap().clone());
+    body
+}
+
+fn read_input() -> Value {
+    json!({"file_path": "/home/dev/demo/src/money.rs"})
+}
+
+/// The n-th read of one file, as a response of the model with one call.
+fn batch(n: u32) -> Value {
+    claude(
+        "PostToolBatch",
+        json!({"tool_calls": [{
+            "tool_name": "Read",
+            "tool_input": read_input(),
+            "tool_use_id": format!("t{n}"),
+            "tool_response": "1\thello",
+        }]}),
+    )
+}
+
+fn before(n: u32) -> Value {
+    claude(
+        "PreToolUse",
+        json!({"tool_name": "Read", "tool_input": read_input(), "tool_use_id": format!("t{n}")}),
+    )
+}
+
+/// A loop of reads whose first and only action is this one.
+fn acting(action: &str) -> String {
+    let detectors = ["read_loop", "exact_repeat"];
+    let sections = detectors.map(|name| {
+        format!("[detect.{name}]\nsoft = \"{action}\"\nhard = \"{action}\"\nterminate_after = 0\n")
+    });
+    sections.concat()
+}
+
+/// The reply to the third read of a file.
+async fn third_reply(server: &Server) -> Value {
+    for n in 1..=2 {
+        assert_eq!(hook(server, CLAUDE, &batch(n)).await, json!({}));
+    }
+    hook(server, CLAUDE, &batch(3)).await
+}
+
+const LINE: &str = "[unstuck] src/money.rs was read 3 times and has not changed";
+
+#[tokio::test]
+async fn every_action_has_its_reply_after_a_call() {
+    for (action, extra) in [
+        ("alert", None),
+        ("warn", Some("")),
+        ("throttle", Some("Wait 5 seconds before the next call.")),
+        ("checkpoint", Some("Commit what works before you go on.")),
+        ("ask", Some("")),
+        ("block", Some("")),
+        ("break", Some("")),
+        ("escalate", Some("")),
+    ] {
+        let server = Server::with(&acting(action)).await;
+        let reply = third_reply(&server).await;
+        assert_eq!(text(&reply, "/systemMessage"), LINE, "{action}");
+        let context = text(&reply, "/hookSpecificOutput/additionalContext");
+        match extra {
+            None => assert_eq!(reply, json!({"systemMessage": LINE}), "{action}"),
+            Some(extra) => {
+                assert!(
+                    context.starts_with("[unstuck] Stop reading"),
+                    "{action}: {reply}"
+                );
+                assert!(context.ends_with(extra), "{action}: {context}");
+            }
+        }
+        // It is delivered once, also if the hook is sent again.
+        assert_eq!(
+            hook(&server, CLAUDE, &batch(3)).await,
+            json!({}),
+            "{action}"
+        );
+    }
+    let server = Server::with(&acting("terminate")).await;
+    let reply = third_reply(&server).await;
+    assert_eq!(reply["continue"], false);
+    assert!(text(&reply, "/stopReason").starts_with(LINE));
+}
+
+#[tokio::test]
+async fn what_is_in_force_decides_about_the_next_call() {
+    let decision = "/hookSpecificOutput/permissionDecision";
+    for (action, expected) in [
+        ("warn", ""),
+        ("throttle", ""),
+        ("ask", "ask"),
+        ("block", "deny"),
+        ("break", ""),
+        ("escalate", "deny"),
+        ("terminate", "deny"),
+    ] {
+        let server = Server::with(&acting(action)).await;
+        third_reply(&server).await;
+        let reply = hook(&server, CLAUDE, &before(4)).await;
+        assert_eq!(text(&reply, decision), expected, "{action}: {reply}");
+        // Another call is not affected, except by a termination.
+        let mut other = before(5);
+        other["tool_input"] = json!({"file_path": "/home/dev/demo/other.rs"});
+        let reply = hook(&server, CLAUDE, &other).await;
+        assert_eq!(
+            reply == json!({}),
+            action != "terminate",
+            "{action}: {reply}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_person_is_asked_once_and_a_run_without_one_is_paused() {
+    let server = Server::with(&acting("ask")).await;
+    third_reply(&server).await;
+    let reply = hook(&server, CLAUDE, &before(4)).await;
+    assert_eq!(
+        text(&reply, "/hookSpecificOutput/permissionDecision"),
+        "ask"
+    );
+    // The dialog does not show the reason.
+    assert_eq!(text(&reply, "/systemMessage"), LINE);
+    assert_eq!(hook(&server, CLAUDE, &before(5)).await, json!({}));
+
+    let server = Server::with(&format!("[hooks]\nescalate = \"stop\"\n{}", acting("ask"))).await;
+    third_reply(&server).await;
+    let reply = hook(&server, CLAUDE, &before(4)).await;
+    assert_eq!(
+        text(&reply, "/hookSpecificOutput/permissionDecision"),
+        "defer"
+    );
+    // Resumed, it goes on with that call.
+    assert_eq!(hook(&server, CLAUDE, &before(4)).await, json!({}));
+}
+
+#[tokio::test]
+async fn asking_again_and_again_for_a_refused_call_stops_an_unattended_run() {
+    let server = Server::with("[hooks]\nescalate = \"stop\"").await;
+    let mut requests = 0;
+    let stop = loop {
+        requests += 1;
+        let reply = hook(&server, CLAUDE, &before(requests)).await;
+        let is_refused = text(&reply, "/hookSpecificOutput/permissionDecision") == "deny";
+        let mut done = batch(requests);
+        if is_refused {
+            let reason = &reply["hookSpecificOutput"]["permissionDecisionReason"];
+            let result = format!("PreToolUse:Read hook error: {}", reason.as_str().unwrap());
+            done["tool_calls"][0]["tool_response"] = json!(result);
+        }
+        let reply = hook(&server, CLAUDE, &done).await;
+        if reply["continue"] == false {
+            break reply;
+        }
+        assert!(requests < 20, "the run never stops");
+    };
+    assert_eq!(requests, 7);
+    let line = text(&stop, "/stopReason");
+    assert!(
+        line.starts_with("[unstuck] src/money.rs was read"),
+        "{line}"
+    );
+    assert!(line.ends_with("To go on: claude --resume s"), "{line}");
+}
+
+#[tokio::test]
+async fn a_terminated_session_is_refused_until_it_is_reset() {
+    let server = Server::start().await;
+    let prompt = |id: &str| claude("UserPromptSubmit", json!({"prompt": "go", "prompt_id": id}));
+    assert_eq!(hook(&server, CLAUDE, &prompt("p1")).await, json!({}));
+    server.terminate("s").await;
+    for id in ["p2", "p3"] {
+        let reply = hook(&server, CLAUDE, &prompt(id)).await;
+        assert_eq!(reply["continue"], false);
+        let line = text(&reply, "/stopReason");
+        assert!(line.starts_with("[unstuck] "), "{line}");
+        assert!(line.contains("unstuck reset s --reason"), "{line}");
+        assert!(line.ends_with("then claude --resume s"), "{line}");
+    }
+    // `continue: false` alone would still make the call.
+    let reply = hook(&server, CLAUDE, &before(1)).await;
+    assert_eq!(reply["continue"], false);
+    assert_eq!(
+        text(&reply, "/hookSpecificOutput/permissionDecision"),
+        "deny"
+    );
+    // A person who types to it is no disobedience.
+    assert_eq!(server.metric("unstuck_disobeyed_events_total").await, 0.0);
+    server.reset("s").await.unwrap();
+    assert_eq!(hook(&server, CLAUDE, &prompt("p4")).await, json!({}));
+    assert_eq!(hook(&server, CLAUDE, &before(2)).await, json!({}));
+}
+
+#[tokio::test]
+async fn a_sub_agent_is_stopped_alone() {
+    let server = Server::with(&acting("terminate")).await;
+    let by_sub_agent = |mut body: Value| {
+        body["agent_id"] = json!("sub1");
+        body
+    };
+    let mut reply = json!({});
+    for n in 1..=3 {
+        reply = hook(&server, CLAUDE, &by_sub_agent(batch(n))).await;
+    }
+    assert_eq!(reply["continue"], false);
+    let line = text(&reply, "/stopReason");
+    assert!(
+        line.ends_with("This sub-agent is ended; the others go on."),
+        "{line}"
+    );
+    let refused = hook(&server, CLAUDE, &by_sub_agent(before(4))).await;
+    assert_eq!(
+        text(&refused, "/hookSpecificOutput/permissionDecision"),
+        "deny"
+    );
+    assert_eq!(hook(&server, CLAUDE, &before(5)).await, json!({}));
+    let prompt = claude("UserPromptSubmit", json!({"prompt": "go"}));
+    assert_eq!(hook(&server, CLAUDE, &prompt).await, json!({}));
+}
+
+/// A finished turn that is not enough is worked on once more.
+#[tokio::test]
+async fn a_turn_is_sent_back_once_per_prompt_and_never_while_it_is_worked_on() {
+    let server = Server::start().await;
+    let stop = |prompt: &str, active: Value| {
+        let message = "Hello! How can I help you today?";
+        claude(
+            "Stop",
+            json!({
+                "prompt_id": prompt,
+                "stop_hook_active": active,
+                "last_assistant_message": message,
+            }),
+        )
+    };
+    let prompt = |id: &str| claude("UserPromptSubmit", json!({"prompt": "go", "prompt_id": id}));
+    for (id, active, sent_back) in [
+        ("p1", json!(false), true),
+        ("p2", json!(true), false),
+        ("p3", json!(null), false),
+    ] {
+        hook(&server, CLAUDE, &prompt(id)).await;
+        let mut call = batch(1);
+        call["tool_calls"][0]["tool_use_id"] = json!(format!("{id}-call"));
+        call["tool_calls"][0]["tool_input"] = json!({"file_path": id});
+        hook(&server, CLAUDE, &call).await;
+        let reply = hook(&server, CLAUDE, &stop(id, active)).await;
+        assert_eq!(reply["decision"] == "block", sent_back, "{id}: {reply}");
+        let again = hook(&server, CLAUDE, &stop(id, json!(false))).await;
+        assert_ne!(again["decision"], "block", "{id}: {again}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_is_held_back_where_the_caller_has_time() {
+    let throttle = acting("throttle");
+    let server = Server::with(&format!(
+        "[hooks]\nhold_throttle = true\n{throttle}[policy]\nthrottle_secs = 1"
+    ))
+    .await;
+    let started_at = std::time::Instant::now();
+    let reply = third_reply(&server).await;
+    assert!(text(&reply, "/hookSpecificOutput/additionalContext").contains("Wait 1 seconds"));
+    assert!(started_at.elapsed() >= std::time::Duration::from_secs(1));
+    // `unstuck hook` would give up before.
+    let started_at = std::time::Instant::now();
+    for n in 1..=3 {
+        let mut body = batch(n);
+        body["session_id"] = json!("t");
+        let call = request(&server, CLAUDE, &body).header("unstuck-command", "1");
+        assert_eq!(send(call).await.0, 200);
+    }
+    assert!(started_at.elapsed() < std::time::Duration::from_secs(1));
+}
+
+// Other agents
+
+#[tokio::test]
+async fn healthy_runs_get_empty_replies() {
+    let server = Server::start().await;
+    for (agent, file) in [
+        ("codex", "codex-0.169.0.mixed"),
+        ("gemini", "gemini-cli-0.61.0.mixed"),
+        ("qwen", "qwen-code-0.24.4.mixed"),
+    ] {
+        for (event, reply) in replay(&server, agent, file).await {
+            assert_eq!(reply, json!({}), "{agent}: {event}");
+        }
+        let unknown =
+            format!("unstuck_hooks_total{{agent=\"{agent}\",event=\"unknown\",reply=\"none\"}}");
+        assert_eq!(server.metric(&unknown).await, 0.0);
+    }
+}
+
+#[tokio::test]
+async fn a_read_loop_of_codex_is_corrected_and_then_refused() {
+    let server = Server::start().await;
+    let replies = replay(&server, "codex", "codex-0.169.0.read-loop").await;
+    let after = of(&replies, "PostToolUse");
+    assert_eq!(after[..2], [&json!({}), &json!({})]);
+    let context = text(after[2], "/hookSpecificOutput/additionalContext");
+    assert!(context.starts_with("[unstuck] Stop "), "{context}");
+    let before = of(&replies, "PreToolUse");
+    assert!(before[..4].iter().all(|reply| **reply == json!({})));
+    assert_eq!(
+        text(before[4], "/hookSpecificOutput/permissionDecision"),
+        "deny"
+    );
+    // Nothing is ever said at Stop in a way that makes it go on.
+    assert!(
+        of(&replies, "Stop")
+            .iter()
+            .all(|reply| reply.get("decision").is_none())
+    );
+}
+
+/// The refusal is recorded under the id of the call, so that asking again leads somewhere
+/// and a later report of the same call is a duplicate.
+#[tokio::test]
+async fn a_refused_call_of_codex_is_recorded_once() {
+    let server = Server::with("[hooks]\nescalate = \"stop\"").await;
+    let body = |event: &str, n: u32| {
+        json!({
+            "hook_event_name": event,
+            "session_id": "c",
+            "tool_name": "Bash",
+            "tool_input": {"command": "cat a.txt"},
+            "tool_response": "hello\n",
+            "tool_use_id": format!("call_{n}"),
+        })
+    };
+    for n in 1..=4 {
+        hook(&server, "codex", &body("PostToolUse", n)).await;
+    }
+    for n in 5..=6 {
+        let reply = hook(&server, "codex", &body("PreToolUse", n)).await;
+        assert_eq!(
+            text(&reply, "/hookSpecificOutput/permissionDecision"),
+            "deny"
+        );
+    }
+    let session = server.get("c").await.unwrap();
+    assert_eq!(session.events, 6);
+    assert_eq!(
+        hook(&server, "codex", &body("PostToolUse", 5)).await,
+        json!({})
+    );
+    assert_eq!(server.get("c").await.unwrap().events, 6);
+    // The third refusal in a row stops the run, which no reply does.
+    let response = within(request(&server, "codex", &body("PreToolUse", 7)).send())
+        .await
+        .unwrap();
+    assert_eq!(response.headers()["unstuck-interrupt"], "1");
+    let reply: Value = serde_json::from_str(&within(response.text()).await.unwrap()).unwrap();
+    let reason = text(&reply, "/hookSpecificOutput/permissionDecisionReason");
+    assert!(reason.ends_with("To go on: codex resume c"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_failing_command_is_found_at_the_third_run() {
+    for (agent, file, event) in [
+        (
+            CLAUDE,
+            "claude-code-2.1.326.test-fail-loop",
+            "PostToolBatch",
+        ),
+        ("gemini", "gemini-cli-0.61.0.fail-loop", "AfterTool"),
+        ("qwen", "qwen-code-0.24.4.test-fail-loop", "PostToolUse"),
+    ] {
+        let server = Server::start().await;
+        let replies = replay(&server, agent, file).await;
+        let after = of(&replies, event);
+        assert_eq!(after[..2], [&json!({}), &json!({})], "{agent}");
+        let line = text(after[2], "/systemMessage");
+        assert!(line.contains("failed 3 runs in a row"), "{agent}: {line}");
+        let found =
+            server.metric("unstuck_verdicts_total{detector=\"test_fail_loop\",action=\"warn\"}");
+        assert_eq!(found.await, 1.0, "{agent}");
+    }
+}
+
+#[tokio::test]
+async fn an_exit_code_that_the_command_found_is_an_outcome() {
+    let server = Server::start().await;
+    for n in 1..=3 {
+        let body = json!({
+            "hook_event_name": "PostToolUse",
+            "session_id": "c",
+            "tool_name": "Bash",
+            "tool_input": {"command": "make check"},
+            "tool_response": "",
+            "tool_use_id": format!("call_{n}"),
+            "unstuck": {"exit_code": 2, "usage": {"input_tokens": 90, "output_tokens": 10}},
+        });
+        hook(&server, "codex", &body).await;
+    }
+    let session = server.get("c").await.unwrap();
+    assert_eq!(session.last_verdicts[0].detector, "test_fail_loop");
+    assert_eq!(session.usage.unwrap().input_tokens, 270);
+}
+
+#[tokio::test]
+async fn a_payload_says_itself_which_agent_it_is_from() {
+    let server = Server::start().await;
+    for (file, agent) in [
+        ("claude-code-2.1.326.mixed", CLAUDE),
+        ("codex-0.169.0.mixed", "codex"),
+        ("gemini-cli-0.61.0.mixed", "gemini"),
+        ("qwen-code-0.24.4.mixed", "qwen"),
+    ] {
+        let first = recorded(file).into_iter().next().unwrap();
+        let path = format!("auto?event={}", first.event);
+        hook(&server, &path, &first.body).await;
+        let request = pb::ListSessionsRequest {
+            labels: labels(&[("agent", agent)]),
+            ..pb::ListSessionsRequest::default()
+        };
+        let found = server.list(request).await.unwrap().sessions;
+        assert_eq!(found.len(), 1, "{agent}");
+    }
+    assert_eq!(hook(&server, "auto", &json!({"a": 1})).await, json!({}));
+    let unknown = "unstuck_hooks_total{agent=\"auto\",event=\"unknown\",reply=\"none\"}";
+    assert_eq!(server.metric(unknown).await, 1.0);
+}
+
+// Access
+
+#[tokio::test]
+async fn tokens_decide_who_may_send_and_tenants_are_apart() {
+    let tokens = Tokens::new(&["broker@a", "broker@b", "viewer@a", "admin"]);
+    let server = Server::with(&tokens.config()).await;
+    let call = |token: Option<&str>, body: &Value| {
+        let request = request(&server, CLAUDE, body);
+        match token {
+            Some(name) => request.bearer_auth(tokens.of(name)),
+            None => request,
+        }
+    };
+    let stop = claude("Stop", json!({}));
+    assert_eq!(send(call(None, &stop)).await.0, 401);
+    assert_eq!(send(call(Some("viewer@a"), &stop)).await.0, 403);
+    // The same id in two tenants is two sessions.
+    for n in 1..=3 {
+        let (status, reply) = send(call(Some("broker@a"), &batch(n))).await;
+        assert_eq!((status, reply == json!({})), (StatusCode::OK, n < 3));
+        let (status, reply) = send(call(Some("broker@b"), &batch(n + 10))).await;
+        assert_eq!((status, reply == json!({})), (StatusCode::OK, n < 3));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_above_its_rate_gets_429() {
+    let server = Server::with("[limits]\nevents_per_second_max = 1").await;
+    let mut statuses = Vec::new();
+    for n in 0..20 {
+        statuses.push(send(request(&server, CLAUDE, &batch(n))).await.0.as_u16());
+    }
+    assert_eq!(statuses[0], 200);
+    assert!(statuses.contains(&429), "{statuses:?}");
 }

@@ -128,8 +128,19 @@ function head(current, page, done) {
         standing(session.standing),
         session.snoozed_until ? el("span", { class: "label" }, `snoozed until ${format.moment(session.snoozed_until)}`) : null,
         labels.map(([key, value]) => el("span", { class: "label" }, untrusted(`${key}=${value}`))),
-        el("span", { class: "label" }, "profile ", untrusted(session.profile ?? "default")))),
+        el("span", { class: "label" }, "profile ", untrusted(session.profile ?? "default"))),
+      resume(session, page.me?.resume_commands ?? {})),
     el("div", { class: "operator-actions" }, buttons(current, page, done)));
+}
+
+/** The command that opens the session in its agent program again. */
+function resume(session, commands) {
+  const { agent, source } = session.labels ?? {};
+  if (!source || !Object.hasOwn(commands, agent)) return null;
+  const id = session.session_id;
+  // The id is whatever was sent, and the command is there to be pasted into a shell.
+  const word = /^[\w.:@+/-]+$/.test(id) ? id : `'${id.replaceAll("'", `'\\''`)}'`;
+  return el("p", { class: "muted" }, "Open again: ", el("code", null, untrusted(commands[agent].replace("{}", () => word))));
 }
 
 /** What holds now, also when nothing is new. */

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::dialect;
 use crate::{
     domain::{Channel, Delta, Outcome, Role, ToolCall},
     ingest::{
@@ -27,21 +28,21 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "/prompt_id",
     },
     events: &[
-        event("PreToolUse", Seat::BeforeCall),
-        event("PostToolUse", Seat::Silent),
+        HookEvent::new("PreToolUse", Seat::BeforeCall),
+        HookEvent::new("PostToolUse", Seat::Silent),
         // Its `continue: false` is ignored.
-        event("PostToolUseFailure", Seat::Silent),
-        event("PostToolBatch", Seat::AfterCall),
-        event("UserPromptSubmit", Seat::Prompt),
-        event("Stop", Seat::TurnEnd),
-        event("SubagentStop", Seat::TurnEnd),
-        event("MessageDisplay", Seat::Silent),
-        event("PostCompact", Seat::Silent),
-        event("PreCompact", Seat::Silent),
-        event("SessionStart", Seat::Silent),
-        event("SubagentStart", Seat::Silent),
-        event("SessionEnd", Seat::Silent),
-        event("Notification", Seat::Silent),
+        HookEvent::new("PostToolUseFailure", Seat::Silent),
+        HookEvent::new("PostToolBatch", Seat::AfterCall),
+        HookEvent::new("UserPromptSubmit", Seat::Prompt),
+        HookEvent::new("Stop", Seat::TurnEnd),
+        HookEvent::new("SubagentStop", Seat::TurnEnd),
+        HookEvent::new("MessageDisplay", Seat::Silent),
+        HookEvent::new("PostCompact", Seat::Silent),
+        HookEvent::new("PreCompact", Seat::Silent),
+        HookEvent::new("SessionStart", Seat::Silent),
+        HookEvent::new("SubagentStart", Seat::Silent),
+        HookEvent::new("SessionEnd", Seat::Silent),
+        HookEvent::new("Notification", Seat::Silent),
     ],
     capabilities: Capabilities {
         asks: true,
@@ -54,13 +55,8 @@ pub const AGENT: AgentSpec = AgentSpec {
     reply,
 };
 
-const fn event(name: &'static str, seat: Seat) -> HookEvent {
-    HookEvent { name, seat }
-}
-
 fn recognises(body: &Value) -> bool {
-    let path = body.get("transcript_path").and_then(Value::as_str);
-    path.is_some_and(|path| path.contains("/.claude/"))
+    dialect::has_transcript_in(body, "/.claude/")
 }
 
 fn inputs(payload: &HookPayload) -> Vec<Input> {
@@ -74,10 +70,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
         "PostToolUseFailure" => vec![outcome(payload, Outcome::Error)],
         "PostToolBatch" => batch(payload),
         "UserPromptSubmit" => {
-            let event_id = match &*payload.prompt_id() {
-                "" => String::new(),
-                id => format!("prompt:{id}"),
-            };
+            let event_id = input::prompt_event_id(payload);
             let turn = input::prompt_turn(payload, payload.text("/prompt"), event_id);
             turn.into_iter().collect()
         }
@@ -200,17 +193,17 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         (Seat::BeforeCall, Instruction::Stop) => json!({
             "continue": false,
             "stopReason": line,
-            "hookSpecificOutput": permission("deny", line),
+            "hookSpecificOutput": dialect::permission("deny", line),
         }),
         (_, Instruction::Stop) => stop,
         (Seat::BeforeCall, Instruction::Refuse) => json!({
             "systemMessage": line,
-            "hookSpecificOutput": permission("deny", advice),
+            "hookSpecificOutput": dialect::permission("deny", advice),
         }),
         // The dialog does not show the reason, so the person gets it as a message.
         (Seat::BeforeCall, Instruction::Confirm) => json!({
             "systemMessage": line,
-            "hookSpecificOutput": permission(if unattended { "defer" } else { "ask" }, line),
+            "hookSpecificOutput": dialect::permission(if unattended { "defer" } else { "ask" }, line),
         }),
         (Seat::TurnEnd, Instruction::Rework) => json!({
             "decision": "block",
@@ -221,21 +214,7 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
             json!({"systemMessage": line})
         }
-        (Seat::AfterCall | Seat::Prompt, _) => json!({
-            "systemMessage": line,
-            "hookSpecificOutput": {
-                "hookEventName": event.name,
-                "additionalContext": advice,
-            },
-        }),
+        (Seat::AfterCall | Seat::Prompt, _) => dialect::context(request),
     };
     Some(Reply::new(body))
-}
-
-fn permission(decision: &str, reason: &str) -> Value {
-    json!({
-        "hookEventName": "PreToolUse",
-        "permissionDecision": decision,
-        "permissionDecisionReason": reason,
-    })
 }

@@ -1,0 +1,142 @@
+//! Gemini CLI. Its calls have no id. PreCompress fires before every request to the model
+//! and is not a compaction.
+
+use serde_json::{Value, json};
+
+use super::dialect;
+use crate::{
+    domain::{Cost, Outcome, Role, ToolCall},
+    ingest::{
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
+        ReplyRequest, Seat, input,
+    },
+};
+
+pub const AGENT: AgentSpec = AgentSpec {
+    name: "gemini",
+    title: "Gemini CLI",
+    aliases: &["gemini-cli"],
+    executables: &["gemini"],
+    resume: "gemini --resume {}",
+    fields: FieldTable {
+        event: "/hook_event_name",
+        session: &["/session_id"],
+        sub_agent: "",
+        directory: "/cwd",
+        model: "/llm_request/model",
+        prompt_id: "/prompt",
+    },
+    events: &[
+        HookEvent::new("BeforeTool", Seat::BeforeCall),
+        HookEvent::new("AfterTool", Seat::AfterCall),
+        HookEvent::new("BeforeAgent", Seat::Prompt),
+        HookEvent::new("AfterAgent", Seat::TurnEnd),
+        HookEvent::new("BeforeModel", Seat::Silent),
+        HookEvent::new("AfterModel", Seat::Silent),
+        HookEvent::new("BeforeToolSelection", Seat::Silent),
+        HookEvent::new("PreCompress", Seat::Silent),
+        HookEvent::new("Notification", Seat::Silent),
+        HookEvent::new("SessionStart", Seat::Silent),
+        HookEvent::new("SessionEnd", Seat::Silent),
+    ],
+    capabilities: Capabilities {
+        asks: false,
+        refuses: true,
+        reports_refusals: false,
+        reworks: true,
+    },
+    recognises,
+    inputs,
+    reply,
+};
+
+fn recognises(body: &Value) -> bool {
+    dialect::has_transcript_in(body, "/.gemini/")
+}
+
+fn inputs(payload: &HookPayload) -> Vec<Input> {
+    let tool = payload.text("/tool_name");
+    let args = payload.value("/tool_input");
+    match payload.event.name {
+        "BeforeTool" => vec![input::ask(&call_id(payload), tool, args)],
+        "AfterTool" => {
+            let call = finished_call(payload, tool, args);
+            vec![input::call_event(payload, &call_id(payload), "", call)]
+        }
+        "BeforeAgent" => {
+            let prompt = payload.text("/prompt");
+            let turn = input::prompt_turn(payload, prompt, call_id(payload));
+            turn.into_iter().collect()
+        }
+        "AfterAgent" => match payload.text("/prompt_response") {
+            "" => Vec::new(),
+            text => vec![input::turn(payload, Role::Agent, text, call_id(payload))],
+        },
+        "AfterModel" => vec![Input::Cost(cost(payload))],
+        "SessionEnd" => vec![Input::End],
+        _ => Vec::new(),
+    }
+}
+
+/// The same payload has the same id; another call differs at least in its time.
+fn call_id(payload: &HookPayload) -> String {
+    let args = payload.value("/tool_input").map(Value::to_string);
+    input::derived_id(&[
+        payload.event.name,
+        payload.text("/timestamp"),
+        payload.text("/tool_name"),
+        &args.unwrap_or_default(),
+    ])
+}
+
+fn finished_call(payload: &HookPayload, tool: &str, args: Option<&Value>) -> ToolCall {
+    let text = input::text_of(payload.value("/tool_response/llmContent"));
+    let has_error = payload.value("/tool_response/error").is_some();
+    let outcome = has_error.then_some(Outcome::Error);
+    ToolCall {
+        content_hash: dialect::new_content_hash(payload),
+        ..input::finished_call(tool, args, text, outcome)
+    }
+}
+
+fn cost(payload: &HookPayload) -> Cost {
+    let tokens = |name: &str| {
+        let count = payload.value(&format!("/llm_response/usageMetadata/{name}"));
+        input::token_count(count)
+    };
+    Cost {
+        input_tokens: tokens("promptTokenCount"),
+        output_tokens: tokens("candidatesTokenCount"),
+        usd: 0.0,
+    }
+}
+
+fn reply(request: &ReplyRequest) -> Option<Reply> {
+    let ReplyRequest {
+        event,
+        instruction,
+        line,
+        advice,
+        ..
+    } = *request;
+    let body = match (event.seat, instruction) {
+        (Seat::Silent, _) => return None,
+        (Seat::BeforeCall, Instruction::Stop) => json!({
+            "continue": false,
+            "stopReason": line,
+            "decision": "deny",
+            "reason": line,
+        }),
+        (_, Instruction::Stop) => json!({"continue": false, "stopReason": line}),
+        (Seat::BeforeCall, Instruction::Refuse) | (Seat::TurnEnd, Instruction::Rework) => json!({
+            "decision": "deny",
+            "reason": advice,
+            "systemMessage": line,
+        }),
+        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+            json!({"systemMessage": line})
+        }
+        (Seat::AfterCall | Seat::Prompt, _) => dialect::context(request),
+    };
+    Some(Reply::new(body))
+}

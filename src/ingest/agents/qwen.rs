@@ -1,0 +1,124 @@
+//! Qwen Code. It speaks the dialect of Claude Code without PostToolBatch, and fires
+//! UserPromptSubmit with an empty prompt before every request to the model. Nothing in a
+//! reply ends a run.
+
+use serde_json::{Value, json};
+
+use super::dialect;
+use crate::{
+    domain::{Outcome, Role, ToolCall},
+    ingest::{
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
+        ReplyRequest, Seat, input,
+    },
+};
+
+pub const AGENT: AgentSpec = AgentSpec {
+    name: "qwen",
+    title: "Qwen Code",
+    aliases: &["qwen-code"],
+    executables: &["qwen"],
+    resume: "qwen --resume {}",
+    fields: FieldTable {
+        event: "/hook_event_name",
+        session: &["/session_id"],
+        sub_agent: "/agent_id",
+        directory: "/cwd",
+        model: "/model",
+        prompt_id: "",
+    },
+    events: &[
+        HookEvent::new("PreToolUse", Seat::BeforeCall),
+        HookEvent::new("PostToolUse", Seat::AfterCall),
+        HookEvent::new("PostToolUseFailure", Seat::AfterCall),
+        HookEvent::new("UserPromptSubmit", Seat::Prompt),
+        HookEvent::new("Stop", Seat::TurnEnd),
+        HookEvent::new("SubagentStart", Seat::Silent),
+        HookEvent::new("SubagentStop", Seat::Silent),
+        HookEvent::new("PreCompact", Seat::Silent),
+        HookEvent::new("PostCompact", Seat::Silent),
+        HookEvent::new("PermissionRequest", Seat::Silent),
+        HookEvent::new("Notification", Seat::Silent),
+        HookEvent::new("SessionStart", Seat::Silent),
+        HookEvent::new("SessionEnd", Seat::Silent),
+    ],
+    capabilities: Capabilities {
+        asks: false,
+        refuses: true,
+        reports_refusals: false,
+        // `stop_hook_active` is true from the first Stop on.
+        reworks: false,
+    },
+    recognises,
+    inputs,
+    reply,
+};
+
+fn recognises(body: &Value) -> bool {
+    dialect::has_transcript_in(body, "/.qwen/")
+}
+
+fn inputs(payload: &HookPayload) -> Vec<Input> {
+    let tool = payload.text("/tool_name");
+    let args = payload.value("/tool_input");
+    let call_id = payload.text("/tool_use_id");
+    match payload.event.name {
+        "PreToolUse" => vec![input::ask(call_id, tool, args)],
+        "PostToolUse" => {
+            // Also for a command that failed: its exit code is in the text.
+            let text = input::text_of(payload.value("/tool_response/llmContent"));
+            let call = ToolCall {
+                content_hash: dialect::new_content_hash(payload),
+                ..input::finished_call(tool, args, text, None)
+            };
+            vec![input::call_event(payload, call_id, "", call)]
+        }
+        "PostToolUseFailure" => {
+            let text = input::text_of(payload.value("/error"));
+            let call = input::finished_call(tool, args, text, Some(Outcome::Error));
+            vec![input::call_event(payload, call_id, "", call)]
+        }
+        "UserPromptSubmit" => {
+            let prompt = payload.text("/prompt");
+            let event_id = input::derived_id(&["prompt", payload.text("/timestamp"), prompt]);
+            let turn = input::prompt_turn(payload, prompt, event_id);
+            turn.into_iter().collect()
+        }
+        "Stop" => match payload.text("/last_assistant_message") {
+            "" => Vec::new(),
+            text => vec![input::turn(payload, Role::Agent, text, String::new())],
+        },
+        "PostCompact" => vec![input::compaction(payload)],
+        "SessionEnd" => vec![Input::End],
+        _ => Vec::new(),
+    }
+}
+
+fn reply(request: &ReplyRequest) -> Option<Reply> {
+    let ReplyRequest {
+        event,
+        instruction,
+        line,
+        advice,
+        ..
+    } = *request;
+    let reply = match (event.seat, instruction) {
+        (Seat::Silent, _) => return None,
+        (Seat::BeforeCall, Instruction::Stop) => Reply::interrupting(dialect::refusal(line, line)),
+        (Seat::AfterCall, Instruction::Stop) => {
+            Reply::interrupting(dialect::context_with(request, line))
+        }
+        (Seat::Prompt, Instruction::Stop) => Reply::interrupting(json!({
+            "continue": false,
+            "stopReason": line,
+            "decision": "block",
+            "reason": line,
+        })),
+        (Seat::BeforeCall, Instruction::Refuse) => Reply::new(dialect::refusal(line, advice)),
+        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+            Reply::new(json!({"systemMessage": line}))
+        }
+        (Seat::AfterCall | Seat::Prompt, _) => Reply::new(dialect::context(request)),
+    };
+    Some(reply)
+}
