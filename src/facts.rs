@@ -15,6 +15,7 @@
 //! - `ack`: results without information.
 //! - `plan`: the steps of a plan that are done.
 //! - `poll`: what makes a call a poll, and which poll it is.
+//! - `turns`: the facts of a turn.
 //! - `progress`: the session's progress counter; `figure_trend`: figures that move one way.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
@@ -37,6 +38,7 @@ mod shell;
 mod shell_changes;
 mod tool_traits;
 mod tools;
+mod turns;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -45,18 +47,19 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        AnswerKind, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
+        AnswerKind, Args, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
         RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key,
+        HashKey, Model, PhraseMatcher, answer_names, call_key,
         figures::{self, Figures},
         key::SignatureKind,
         mask::MaskKind,
         memo::Memo,
-        no_change, sql,
+        no_change, query_words, sql,
     },
 };
+use answer::AnswerReading;
 use args::ParsedArguments;
 use classify::CallAction;
 use outcome::{CallTexts, EchoCuts, OutcomeSignatures, TextHashes};
@@ -135,13 +138,24 @@ struct OutcomeFacts<'a> {
     result: TextHashes,
     error: TextHashes,
     outcome: Option<Outcome>,
-    answer: AnswerKind,
+    answer: AnswerReading,
     signatures: OutcomeSignatures,
     /// A tool in no table has done what its name says.
     acted: bool,
     /// The answer is a receipt and carries no information.
     is_receipt: bool,
     changed_nothing: bool,
+}
+
+impl CallIdentity<'_, '_> {
+    /// What a search is for, in words.
+    fn query(&self) -> Option<&str> {
+        match self.action.class {
+            ToolClass::Search if self.rule.class.is_some() => Some(&self.target),
+            _ if self.traits.is_search => self.args.notable.search_term.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 impl EventFacts<'_> {
@@ -162,11 +176,6 @@ impl EventFacts<'_> {
 }
 
 impl FactExtractor {
-    /// How much of a turn a model reads: some 700 words, more than most turns have.
-    pub const EMBEDDED_BYTES_MAX: usize = 4_096;
-    /// A verdict quotes 160 characters of a turn.
-    const EXCERPT_BYTES_MAX: usize = 160 * 4;
-
     pub fn new(key: HashKey, tools: ToolRules, analyzers: Arc<TurnAnalyzers>) -> Self {
         Self {
             key,
@@ -314,23 +323,32 @@ impl FactExtractor {
         let (action, traits) = (&identity.action, &identity.traits);
         let texts = CallTexts::new(call);
         let result_text = texts.result.as_deref();
-        let result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
+        let mut result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
         let error = self.hash_text(&texts.error, MaskKind::Error);
         let runs = action.class == ToolClass::Execute || traits.is_run;
         let outcome = classify::effective_outcome(runs, call, &texts);
-        let answer = answer::classify(outcome == Some(Outcome::Error), result_text);
+        let mut answer = answer::classify(outcome == Some(Outcome::Error), result_text);
+        // A search that finds nothing has its answer.
+        answer.found_nothing &= action.class == ToolClass::Execute;
 
         // An empty answer from another directory counts as different, the same failure does not.
-        let is_silent = matches!(answer, AnswerKind::Empty | AnswerKind::Brief);
+        let is_silent = matches!(answer.kind, AnswerKind::Empty | AnswerKind::Brief);
         let command = identity.command.filter(|_| is_silent);
         let directory = command.map_or(0, |command| command.directory);
         let ignore_result = identity.rule.ignore_result;
+        // A sub-agent never answers twice in the same words.
+        if traits.is_delegation
+            && let (Some(text), Args::Text(task)) = (result_text, &call.args)
+            && let Some(names) = answer_names::hash_names(text, task)
+        {
+            result.masked = names;
+        }
         let signatures =
             self.outcome_signatures(event, call, ignore_result, directory, [&result, &error]);
 
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
-            && answer != AnswerKind::Negative
+            && answer.kind != AnswerKind::Negative
             && !(traits.runs_sql && sql::is_query(&identity.target));
         // The answer of a write is a receipt and carries no information.
         let answers_with_receipt = action.class.is_write()
@@ -338,7 +356,11 @@ impl FactExtractor {
                 && traits.is_action
                 && ack::is_receipt_sized(result_text));
         // The content shows better than the answer whether it changed.
-        let changed_nothing = (answers_with_receipt || action.also_writes)
+        let may_change = answers_with_receipt
+            || action.also_writes
+            || action.moves_world
+            || (acted && (traits.is_change || traits.moves_world));
+        let changed_nothing = may_change
             && call.content_hash.is_empty()
             && result_text.is_some_and(no_change::says_nothing_changed);
         OutcomeFacts {
@@ -348,14 +370,19 @@ impl FactExtractor {
             answer,
             signatures,
             acted,
-            is_receipt: answers_with_receipt && answer != AnswerKind::Negative && !changed_nothing,
+            is_receipt: answers_with_receipt
+                && answer.kind != AnswerKind::Negative
+                && !changed_nothing,
             changed_nothing,
             texts,
         }
     }
 
     /// The figures of a failed call.
-    fn failure_figures(texts: &CallTexts<'_>) -> Figures {
+    fn failure_figures(failed: bool, texts: &CallTexts<'_>) -> Figures {
+        if !failed {
+            return Figures::new();
+        }
         let texts = [&*texts.error, texts.result.as_deref().unwrap_or_default()];
         let error = texts.into_iter().find(|text| !text.is_empty());
         figures::extract_figures(error.unwrap_or_default())
@@ -367,6 +394,7 @@ impl FactExtractor {
         let key = &self.key;
         let identity = self.identify_call(call)?;
         let returned = self.read_outcome(event, call, &identity);
+        let query_words = identity.query().and_then(query_words::hash_query_words);
         let path = self.target_signature(call, &identity);
         let (action, traits, args) = (&identity.action, &identity.traits, identity.args);
         let (texts, answer) = (&returned.texts, returned.answer);
@@ -383,7 +411,7 @@ impl FactExtractor {
         }
         let line = identity.rule.class.is_none().then_some(&*identity.target);
         let poll = self.poll_facts(kind, call, line, texts);
-        let cuts = EchoCuts::new(call, texts, answer);
+        let cuts = EchoCuts::new(call, texts, answer.kind);
 
         // What the detectors compare.
         let facts = CallFacts {
@@ -401,6 +429,7 @@ impl FactExtractor {
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
+            query_words,
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,
             raw_outcome: returned.signatures.raw,
@@ -411,13 +440,11 @@ impl FactExtractor {
             error: failed
                 .then(|| self.error_signature(&returned, &cuts, identity.signature))
                 .flatten(),
-            figures: if failed {
-                Self::failure_figures(texts)
-            } else {
-                Figures::new()
-            },
+            figures: Self::failure_figures(failed, texts),
             has_moved_figure: false,
-            answer,
+            answer: answer.kind,
+            leaves_open: answer.leaves_open,
+            found_nothing: answer.found_nothing,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_acknowledged: action.class == ToolClass::Other
                 && call.result_hash.is_empty()
@@ -457,38 +484,6 @@ impl FactExtractor {
     pub fn round_signature(&self, event: &Event) -> Option<Sig> {
         self.key
             .signature_if_present(SignatureKind::Round, &event.round_id)
-    }
-
-    fn extract_turn(&self, text: &str, repetition: Option<&RepetitionSettings>) -> TurnFacts {
-        let mut sketcher = Sketcher::default();
-        sketcher.push(text, &self.analyzers.phrase_matcher);
-        let mut facts = sketcher.finish(&self.analyzers.phrase_matcher);
-        facts.sketch.vector = self.embed(text);
-        if let Some(settings) = repetition {
-            let mut tracker = RepetitionTracker::default();
-            facts.repetition = tracker.push(text, settings, &self.key);
-            facts.is_work_limited = tracker.take_work_limited();
-        }
-        facts
-    }
-
-    /// The model's vector of the beginning of a turn; empty without a model. Expensive: do
-    /// not call it under a lock.
-    pub fn embed(&self, text: &str) -> Box<[f32]> {
-        let Some(model) = &self.analyzers.model else {
-            return Box::default();
-        };
-        let beginning = sanitize::prefix(text, Self::EMBEDDED_BYTES_MAX);
-        model.sketch(beginning).vector
-    }
-
-    /// How many bytes of a turn are kept while it is streamed: for the model, for the
-    /// rules (`rules_bytes`, 0 without rules), and for the verdict's excerpt.
-    pub fn turn_bytes_kept(&self, rules_bytes: usize) -> usize {
-        match self.analyzers.model {
-            Some(_) => Self::EMBEDDED_BYTES_MAX,
-            None => rules_bytes.max(Self::EXCERPT_BYTES_MAX),
-        }
     }
 
     pub fn analyzers(&self) -> &TurnAnalyzers {

@@ -11,6 +11,8 @@
 //!   an outage of another system, the report of a failed run, and a status of something
 //!   that is under way or dead.
 //! - `no_change`: recognises the answer of a write that changed nothing.
+//! - `query_words`: the words of a search query, whatever their order.
+//! - `answer_names`: what a prose answer names: files, numbers.
 //! - `figures`: the counts and measurements in an error.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
@@ -21,6 +23,7 @@
 //!
 //! Uses: domain.
 
+pub mod answer_names;
 pub(crate) mod call_key;
 pub mod echo;
 pub mod failure_report;
@@ -34,6 +37,7 @@ mod mixing;
 pub mod no_change;
 pub mod outage;
 mod phrases;
+pub mod query_words;
 mod repetition;
 pub mod shell_words;
 mod simd;

@@ -6,14 +6,18 @@ use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
+use crate::domain::{
+    Action, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Sig,
+};
 use recent_calls::RecentCalls;
 
 /// Fires when: `count` failures in a row have the same masked error although the
 /// arguments or tools vary: unknown tool, permission denied, missing parameter,
 /// missing file, timeout of a command. A round of parallel calls that all fail is
 /// one failure; the first try with another tool waits for one more. Also fires when `count` of the last `window` calls of one tool have the
-/// same error, whatever came between: guesses with a look at something else after each.
+/// same error, whatever came between: guesses with a look at something else after each; or,
+/// with a warning at most, when so many runs of one tool find nothing and nothing is written.
 ///
 /// Resets when: a call succeeds or fails with another error; the calls of one tool when
 /// so many of them do that fewer than `count` of the last `window` failed alike. Failed
@@ -85,9 +89,18 @@ impl Detector for ErrorStreak {
         if !facts.failed() {
             self.error = None;
             self.streak.clear();
-            self.push_recent_call(now, facts, None, settings);
-            return DetectorOutcome::NoMatch;
+            let nothing = facts.found_nothing.then(|| nothing_found(now.at));
+            return match self.push_recent_call(now, facts, nothing, settings) {
+                Some(finding) => DetectorOutcome::from_finding(Finding {
+                    similarity: NOTHING_SIMILARITY,
+                    confidence: NOTHING_CONFIDENCE,
+                    action_max: Some(NOTHING_ACTION_MAX),
+                    ..finding
+                }),
+                None => DetectorOutcome::NoMatch,
+            };
         }
+        // Failed edits of a path are left to another detector.
         if facts.is_change() && facts.target.is_some() {
             return DetectorOutcome::NotApplicable;
         }
@@ -96,6 +109,7 @@ impl Detector for ErrorStreak {
             self.streak.clear();
             return DetectorOutcome::MissingField("tool_call.error");
         };
+        // A failure counts among the tool's calls, and in the streak of one error.
         let recent = self.push_recent_call(now, facts, Some(error), settings);
         if self.error.replace(error) == Some(error) {
             if !self.streak.push(now.at, facts.call) {
@@ -144,6 +158,17 @@ impl Detector for ErrorStreak {
     fn heap_bytes(&self) -> usize {
         self.streak.heap_bytes() + self.tools.heap_bytes(RecentCalls::heap_bytes)
     }
+}
+
+/// The similarity in a finding of runs that find nothing, which no error has.
+const NOTHING_SIMILARITY: f64 = 0.0;
+const NOTHING_CONFIDENCE: f64 = 0.8;
+/// What is looked for may not exist.
+const NOTHING_ACTION_MAX: Action = Action::Warn;
+
+/// Stands for the error of a run that finds nothing, until something is written.
+fn nothing_found(at: EventPosition) -> Sig {
+    Sig::new(u64::from(at.progress).saturating_add(1))
 }
 
 impl ErrorStreak {
@@ -209,6 +234,21 @@ mod tests {
             calls("a b c").fails("EIO") + other("d") + call("e"),
             ".....",
         );
+    }
+
+    #[test]
+    fn four_of_six_runs_that_find_nothing_are_found_with_a_warning_at_most() {
+        let none = |name: &str| run(name).finds_nothing();
+        let script = || none("a") + none("b") + run("tables") + none("c");
+        let found = (script() + none("d")).findings::<ErrorStreak>(&SETTINGS);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].events.as_slice(), [0, 1, 3, 4]);
+        assert_eq!(found[0].action_max, Some(Action::Warn));
+        let between = [edit("f", "x"), run("y").times(2)];
+        for other in between {
+            let found = (script() + other + none("d")).findings::<ErrorStreak>(&SETTINGS);
+            assert!(found.is_empty());
+        }
     }
 
     #[test]

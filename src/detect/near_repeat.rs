@@ -1,20 +1,25 @@
 //! `near_repeat`: the agent varies a call slightly and gets the same response.
 
+mod queries;
+
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, check_share, heap, streak::Streak};
 use crate::domain::{
-    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
-    WordHashes,
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
+    Sig, WordHashes,
 };
+use queries::RecentQueries;
 
 /// Fires when: `count` calls in a row of one tool have the same result or error,
 /// and their arguments differ only in the order of words; or differ only in numbers
 /// or share at least `similarity` of their words, and the answer is no or longer than
 /// the answers for different objects would share. Reports a missing field if the response
 /// says nothing, because without a response, counting through pages or ids is
-/// work.
+/// work. Also fires, with a warning at most, when `queries` searches of one tool within
+/// `query_window` calls ask for the same words: all words of the last one, and two
+/// thirds of the earlier ones.
 ///
 /// Resets when: another tool is called, the words or the result differ, a write
 /// succeeds, or there is other progress. An equal call in between neither counts
@@ -31,6 +36,8 @@ pub struct NearRepeat {
     last_words: Vec<u32>,
     streak: Streak,
     similarity: f64,
+    /// Allocated by the first search in words.
+    queries: LazyBox<RecentQueries>,
 }
 
 /// `[detect.near_repeat]`
@@ -38,6 +45,10 @@ pub struct NearRepeat {
 pub struct Settings {
     pub count: u32,
     pub similarity: f64,
+    /// Searches for the same words; 0: off.
+    pub queries: u32,
+    /// The calls within which they are.
+    pub query_window: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -56,17 +67,42 @@ impl Detector for NearRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         check_count("count", settings.count, "call")?;
+        let Settings {
+            queries,
+            query_window,
+            ..
+        } = *settings;
+        if queries == 1 || queries > RecentQueries::QUERIES_MAX as u32 {
+            let why = format!(
+                "{queries}, must be 0 or from 2 to {}",
+                RecentQueries::QUERIES_MAX
+            );
+            return Err(NeverFires::new("queries", why));
+        }
+        if queries > query_window {
+            let why = format!("{queries} searches never fit in the last {query_window} calls");
+            return Err(NeverFires::new("queries", why).with_other_key("query_window"));
+        }
         check_share("similarity", settings.similarity)
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "calls in a row of one tool hardly differ and get the same response",
-            threshold: format!(
-                "{} in a row that differ in numbers and the order of words only, or share {} of \
-                 their words",
-                settings.count, settings.similarity
-            ),
+            threshold: {
+                let mut threshold = format!(
+                    "{} in a row that differ in numbers and the order of words only, or share \
+                     {} of their words",
+                    settings.count, settings.similarity
+                );
+                if settings.queries > 0 {
+                    threshold += &format!(
+                        ", or {} searches for the same words in {} calls",
+                        settings.queries, settings.query_window
+                    );
+                }
+                threshold
+            },
             would_not_fire_if: "another response, other words, another tool or a successful write between",
         }
     }
@@ -78,7 +114,14 @@ impl Detector for NearRepeat {
         settings: &Settings,
     ) -> DetectorOutcome {
         match now.ordinary_call() {
-            Some(facts) if !facts.wrote() => self.observe_call(now.at, facts, settings),
+            Some(facts) if !facts.wrote() => {
+                let asked_again = self.observe_query(now.at, facts, settings);
+                match (self.observe_call(now.at, facts, settings), asked_again) {
+                    (DetectorOutcome::Match(finding), _) => DetectorOutcome::Match(finding),
+                    (_, Some(finding)) => DetectorOutcome::from_finding(finding),
+                    (other, None) => other,
+                }
+            }
             Some(_) => {
                 self.reset();
                 DetectorOutcome::NotApplicable
@@ -89,20 +132,45 @@ impl Detector for NearRepeat {
 
     fn consume(&mut self, cited: &[i32]) {
         self.streak.consume(cited);
+        if let Some(queries) = self.queries.get_mut() {
+            queries.consume(cited);
+        }
     }
 
     fn reset(&mut self) {
+        self.end_streak();
+        self.queries = LazyBox::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap::vec_bytes(&self.last_words)
+            + self.streak.heap_bytes()
+            + self.queries.heap_bytes(RecentQueries::heap_bytes)
+    }
+}
+
+impl NearRepeat {
+    fn end_streak(&mut self) {
         self.last_call = None;
         self.streak.clear();
         self.similarity = 0.0;
     }
 
-    fn heap_bytes(&self) -> usize {
-        heap::vec_bytes(&self.last_words) + self.streak.heap_bytes()
+    /// Counts searches for the same words.
+    fn observe_query(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        let words = facts.query_words.as_deref()?;
+        if settings.queries == 0 {
+            return None;
+        }
+        let queries = self.queries.get_or_insert_default();
+        queries.observe(at, facts, words, [settings.queries, settings.query_window])
     }
-}
 
-impl NearRepeat {
     fn observe_call(
         &mut self,
         at: EventPosition,
@@ -110,7 +178,7 @@ impl NearRepeat {
         settings: &Settings,
     ) -> DetectorOutcome {
         let (Some(call), Some(response)) = (facts.call, facts.response) else {
-            self.reset();
+            self.end_streak();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
             return DetectorOutcome::MissingField(missing);
         };
@@ -209,11 +277,16 @@ fn count_shared(a: &[u32], b: &[u32]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, edit, read, user};
+    use crate::{
+        detect::testing::{Script, call, edit, read, user},
+        domain::Action,
+    };
 
     const SETTINGS: Settings = Settings {
         count: 4,
         similarity: 0.9,
+        queries: 3,
+        query_window: 12,
     };
 
     #[track_caller]
@@ -343,11 +416,51 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
         let rejects =
-            |count, similarity| NearRepeat::check(&Settings { count, similarity }).is_err();
+            |count, similarity| NearRepeat::check(&Settings { count, similarity, ..SETTINGS }).is_err();
         assert!(!rejects(4, 0.9));
         assert!(rejects(1, 0.9));
         assert!(rejects(4, 0.0));
         assert!(rejects(4, 1.1));
         assert!(rejects(4, f64::NAN));
+    }
+
+    #[track_caller]
+    fn check_none(script: Script) {
+        assert!(script.findings::<NearRepeat>(&SETTINGS).is_empty());
+    }
+
+    fn search(words: &[u32]) -> Script {
+        call(&format!("{words:?}")).query(words)
+    }
+
+    #[test]
+    fn the_third_search_for_the_same_words_is_found_once_with_a_warning_at_most() {
+        let first = search(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let again = search(&[1, 2, 3, 4, 5, 6, 7]) + read("f") + search(&[1, 2, 3, 4, 5, 6]);
+        let script = first.clone() + read("g") + again.clone() + search(&[1, 2, 3, 4, 5, 6]);
+        let found = script.findings::<NearRepeat>(&SETTINGS);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].events.as_slice(), [0, 2, 4]);
+        assert_eq!(found[0].action_max, Some(Action::Warn));
+        // A user or a write between: the question is asked for another reason.
+        check_none(first.clone() + user() + again.clone());
+        check_none(first + edit("x", "y") + again);
+    }
+
+    #[test]
+    fn a_new_word_or_much_fewer_words_are_another_search() {
+        let long: Vec<u32> = (1..=12).collect();
+        check_none(search(&long) + search(&long[..7]) + search(&long[..7]));
+        let other = |word| search(&[1, 2, 3, 4, 5, 6, word]);
+        check_none((7..12).map(other).sum());
+        // Far apart.
+        let gap: Script = (0..7).map(|n| read(&n.to_string())).sum();
+        let same = || search(&[1, 2, 3, 4, 5, 6]);
+        check_none(same() + gap.clone() + same() + gap + same());
+    }
+
+    #[test]
+    fn queries_of_one_round_count_once() {
+        check_none(search(&[1, 2, 3, 4, 5, 6]).round("r").times(4));
     }
 }

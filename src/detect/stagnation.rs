@@ -1,5 +1,7 @@
 //! `stagnation`: different calls lead to nothing new.
 
+mod unmoved_results;
+
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
@@ -8,20 +10,23 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
     Operation, Sig,
 };
+use unmoved_results::UnmovedResults;
 
 /// Fires when: `count` calls in a row with varying arguments get the same answer, and
 /// that answer is no (nothing found, an empty list), or a text that answers for
 /// different objects would not share, such as a captcha page; or `count` calls that
-/// act leave `state_hash` unchanged. A short answer that different objects may share
+/// act leave `state_hash` unchanged; or one call returns the same short answer after each of
+/// `rounds` changes of one thing, with no other run between, and the answer does not say
+/// that all is well. A short answer that different objects may share
 /// ("valid", "active") is work, and so is reading different files. Reports a missing
 /// field if the result says nothing: ok, done, or the response of a write.
 ///
 /// Resets when: a call fails or returns something else, the session makes
 /// progress, or the state changes.
 ///
-/// Cost: two comparisons per call.
+/// Cost: three comparisons per call.
 ///
-/// Defaults: six in a row. A series of searches that all hit a captcha page is
+/// Defaults: five changes of one thing without an effect; six in a row. A series of searches that all hit a captcha page is
 /// longer; three tries without a hit are ordinary.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Stagnation {
@@ -29,6 +34,7 @@ pub struct Stagnation {
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
     world: LazyBox<WorldState>,
+    unmoved: UnmovedResults,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -43,6 +49,8 @@ struct WorldState {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
+    /// Changes of one thing, each followed by one call with the same answer; 0: off.
+    pub rounds: u32,
 }
 
 impl Detector for Stagnation {
@@ -55,7 +63,12 @@ impl Detector for Stagnation {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "different calls in a row return the same result or leave the state unchanged",
-            threshold: format!("{} in a row", settings.count),
+            threshold: match *settings {
+                Settings { count, rounds: 0 } => format!("{count} in a row"),
+                Settings { count, rounds } => {
+                    format!("{count} in a row, or after {rounds} changes of one thing")
+                }
+            },
             would_not_fire_if: "another result, a changed state, or a write that changed something",
         }
     }
@@ -69,12 +82,15 @@ impl Detector for Stagnation {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
+        let unmoved = (settings.rounds > 0)
+            .then(|| self.unmoved.observe(now.at, facts, settings.rounds))
+            .flatten();
         let by_state = self.observe_state(now.at, facts, settings);
         let by_result = self.observe_result(now.at, facts, settings);
         let world = self.world.get();
         let is_ongoing = self.same_result.is_ongoing()
             || world.is_some_and(|world| world.same_state.is_ongoing());
-        match (by_result, by_state) {
+        match (by_result, by_state.or(unmoved)) {
             (DetectorOutcome::Match(finding), _) => DetectorOutcome::Match(finding),
             (_, Some(finding)) => DetectorOutcome::from_finding(finding),
             (DetectorOutcome::NoMatch, None) if is_ongoing => DetectorOutcome::Unchanged,
@@ -87,6 +103,7 @@ impl Detector for Stagnation {
         if let Some(world) = self.world.get_mut() {
             world.same_state.consume(cited);
         }
+        self.unmoved.consume(cited);
     }
 
     fn reset(&mut self) {
@@ -94,7 +111,9 @@ impl Detector for Stagnation {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.same_result.heap_bytes() + self.world.heap_bytes(|world| world.same_state.heap_bytes())
+        self.same_result.heap_bytes()
+            + self.world.heap_bytes(|world| world.same_state.heap_bytes())
+            + self.unmoved.heap_bytes()
     }
 }
 
@@ -170,9 +189,15 @@ impl Stagnation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, calls, cited, edit, read, run, user};
+    use crate::{
+        detect::testing::{Script, call, calls, cited, edit, read, run, user},
+        domain::Action,
+    };
 
-    const SETTINGS: Settings = Settings { count: 6 };
+    const SETTINGS: Settings = Settings {
+        count: 6,
+        rounds: 5,
+    };
 
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
@@ -315,6 +340,39 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
         assert!(Stagnation::check(&SETTINGS).is_ok());
-        assert!(Stagnation::check(&Settings { count: 1 }).is_err());
+        assert!(Stagnation::check(&Settings { count: 1, ..SETTINGS }).is_err());
+    }
+
+    /// Rounds of a change of `path` and a check that returns `score`.
+    fn rounds(path: &str, score: &str, count: usize) -> Script {
+        let change = |n: usize| edit(path, &format!("{score} {n}"));
+        let check = || run("score").result(score).leaves_open();
+        (0..count).map(|n| change(n) + check()).sum()
+    }
+
+    #[track_caller]
+    fn check_none(script: Script) {
+        assert!(script.findings::<Stagnation>(&SETTINGS).is_empty());
+    }
+
+    #[test]
+    fn the_same_result_after_five_changes_of_one_thing_is_found_with_a_warning_at_most() {
+        check_none(rounds("a", ".61", 5));
+        let found = rounds("a", ".61", 6).findings::<Stagnation>(&SETTINGS);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].count, found[0].events.len()), (6, 6));
+        assert_eq!(found[0].action_max, Some(Action::Warn));
+    }
+
+    #[test]
+    fn another_result_another_file_or_good_news_is_work() {
+        let same = |count| rounds("a", ".61", count);
+        check_none(same(4) + rounds("a", ".62", 1) + same(5));
+        check_none(same(4) + rounds("b", ".61", 1) + same(5));
+        let passes = |n: usize| edit("a", &n.to_string()) + run("test").result("passed");
+        check_none((0..8).map(passes).sum());
+        let idle = || run("score").result(".61").leaves_open();
+        check_none(same(2) + idle().times(4) + edit("a", "x").changes_nothing() + idle());
+        check_none(same(4) + user() + same(4));
     }
 }

@@ -68,6 +68,9 @@ pub fn call(name: &str) -> Script {
         answer: AnswerKind::Unknown,
         moves_world: false,
         arg_words: Default::default(),
+        query_words: None,
+        leaves_open: false,
+        found_nothing: false,
         response: None,
         error: None,
         figures: Default::default(),
@@ -248,6 +251,21 @@ impl Script {
     /// The arguments' words, as hashes.
     pub fn words(self, words: impl Iterator<Item = u32> + Clone) -> Self {
         self.with(|call| call.facts.arg_words = words.clone().collect())
+    }
+
+    /// The words of a search query, as hashes.
+    pub fn query(self, words: &[u32]) -> Self {
+        self.with(|call| call.facts.query_words = Some(words.into()))
+    }
+
+    /// A short answer that does not say that all is well.
+    pub fn leaves_open(self) -> Self {
+        self.with(|call| call.facts.leaves_open = true)
+    }
+
+    /// The run found nothing.
+    pub fn finds_nothing(self) -> Self {
+        self.with(|call| call.facts.found_nothing = true)
     }
 
     /// The call returned much, or an unknown amount.

@@ -189,6 +189,8 @@ pub struct CallFacts {
     /// The words of the arguments. Empty unless there are enough for two calls to
     /// differ in one word and still overlap by nine tenths.
     pub arg_words: WordHashes,
+    /// The distinct words of a search query, sorted; `None`: no query, or a short one.
+    pub query_words: Option<Box<[u32]>>,
     pub outcome: Option<Outcome>,
     /// Everything that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -207,6 +209,10 @@ pub struct CallFacts {
     /// error is the same.
     pub has_moved_figure: bool,
     pub answer: AnswerKind,
+    /// A short answer that does not say that all is well: a score, a difference.
+    pub leaves_open: bool,
+    /// A run, no search, whose answer is no hits or an empty list.
+    pub found_nothing: bool,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,

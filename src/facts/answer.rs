@@ -41,46 +41,103 @@ const GOOD_NEWS: &[&str] = &[
     "\"errors\": []", "\"errors\":[]", "\"warnings\": []", "\"issues\": []", "\"problems\": []",
 ];
 
+/// What a run says when all is well, or when it has only done its work. Parts of words, since
+/// a run that says more than it found is left alone.
+#[rustfmt::skip]
+const WELL_PARTS: &[&str] = &[
+    "pass", "succe", "ok", "complet", "done", "finish", "built", "build", "compil", "clean", "valid",
+    "same", "equal", "identical", "match",
+    "up to date", "up-to-date", "nothing", "ready", "saved", "formatted", "generated", "wrote",
+    "written", "writing", "convert", "bundle", "started", "listening", "installed", "deployed", "✓", "✔", "✅",
+];
+
 static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
-        .build(NO_PHRASES.iter().chain(GOOD_NEWS))
+        .build(NO_PHRASES.iter().chain(GOOD_NEWS).chain(WELL_PARTS))
         .ok()
 });
 
+/// What an answer says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AnswerReading {
+    pub kind: AnswerKind,
+    /// A short answer that does not say that all is well: a score, a difference.
+    pub leaves_open: bool,
+    /// It says that what was asked for is not there: no hits, an empty list.
+    pub found_nothing: bool,
+}
+
+/// The phrases in a short answer.
+#[derive(Default)]
+struct FoundPhrases {
+    no: bool,
+    good_news: bool,
+    well: bool,
+}
+
 /// What the answer of a call says. `result`: without what the harness added.
-pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerKind {
+pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerReading {
+    let kind = |kind| AnswerReading {
+        kind,
+        ..AnswerReading::default()
+    };
     if failed {
-        return AnswerKind::Negative;
+        return kind(AnswerKind::Negative);
     }
     let Some(result) = result else {
-        return AnswerKind::Unknown;
+        return kind(AnswerKind::Unknown);
     };
     let trimmed = result.trim();
     if ack::is_empty_result(trimmed) {
-        AnswerKind::Empty
-    } else if trimmed.len() <= PHRASE_BYTES_MAX && says_no(trimmed) {
-        AnswerKind::Negative
-    } else if trimmed.len() <= BRIEF_BYTES_MAX {
-        AnswerKind::Brief
-    } else {
-        AnswerKind::Substantial
+        return AnswerReading {
+            // A tool that never answers has found nothing out, either way.
+            found_nothing: trimmed.starts_with(['[', '{']),
+            ..kind(AnswerKind::Empty)
+        };
+    }
+    if trimmed.len() > PHRASE_BYTES_MAX {
+        return kind(AnswerKind::Substantial);
+    }
+    let found = find_phrases(trimmed);
+    let says_no = !found.good_news && (found.no || is_nothing_found(trimmed));
+    AnswerReading {
+        kind: if says_no {
+            AnswerKind::Negative
+        } else if trimmed.len() <= BRIEF_BYTES_MAX {
+            AnswerKind::Brief
+        } else {
+            AnswerKind::Substantial
+        },
+        found_nothing: says_no,
+        leaves_open: !found.good_news && !found.well && has_word(trimmed),
     }
 }
 
-/// Whether a short answer says that what was asked for is not there or not allowed.
-fn says_no(answer: &str) -> bool {
+/// Whether the answer has a word. A number or a date alone says too little.
+fn has_word(answer: &str) -> bool {
+    const LETTERS_MIN: usize = 4;
+    answer
+        .split(|c: char| !c.is_alphabetic())
+        .any(|word| word.chars().nth(LETTERS_MIN - 1).is_some())
+}
+
+fn find_phrases(answer: &str) -> FoundPhrases {
+    let mut found = FoundPhrases::default();
     let Some(searcher) = PHRASE_SEARCHER.as_ref() else {
-        return false;
+        return found;
     };
-    let mut found = false;
     for phrase in searcher.find_overlapping_iter(answer) {
-        if phrase.pattern().as_usize() >= NO_PHRASES.len() {
-            return false;
+        let index = phrase.pattern().as_usize();
+        if index < NO_PHRASES.len() {
+            found.no = true;
+        } else if index < NO_PHRASES.len() + GOOD_NEWS.len() {
+            found.good_news = true;
+        } else {
+            found.well = true;
         }
-        found = true;
     }
-    found || is_nothing_found(answer)
+    found
 }
 
 /// Matches "No customers found", "no users match": a kind of thing between two words.
@@ -117,7 +174,7 @@ mod tests {
 
     #[track_caller]
     fn check(result: &str, answer: AnswerKind) {
-        assert_eq!(classify(false, Some(result)), answer, "{result}");
+        assert_eq!(classify(false, Some(result)).kind, answer, "{result}");
     }
 
     #[test]
@@ -148,7 +205,7 @@ mod tests {
         ] {
             check(no, AnswerKind::Negative);
         }
-        assert_eq!(classify(true, None), AnswerKind::Negative);
+        assert_eq!(classify(true, None).kind, AnswerKind::Negative);
     }
 
     #[test]
@@ -163,6 +220,31 @@ mod tests {
             check(yes, AnswerKind::Brief);
         }
         check(&"row ".repeat(200), AnswerKind::Substantial);
-        assert_eq!(classify(false, None), AnswerKind::Unknown);
+        assert_eq!(classify(false, None).kind, AnswerKind::Unknown);
+    }
+
+    #[test]
+    fn a_score_or_a_difference_leaves_it_open_whether_all_is_well() {
+        let leaves_open = |text| classify(false, Some(text)).leaves_open;
+        for open in [
+            "nDCG@10: 0.6134",
+            "312 pixels differ",
+            "Title and logo overlap by 14 pt",
+        ] {
+            assert!(leaves_open(open), "{open}");
+        }
+        for well in [
+            "12 passed",
+            "Build succeeded",
+            "0 errors",
+            "No problems found.",
+            "",
+            "200",
+            "2026-11-18",
+            "✓ 3",
+        ] {
+            assert!(!leaves_open(well), "{well}");
+        }
+        assert!(!leaves_open(&"row ".repeat(200)));
     }
 }

@@ -157,7 +157,7 @@ impl FactExtractor {
                 .key
                 .signature_if_present(SignatureKind::Result, &call.result_hash);
         }
-        match returned.answer {
+        match returned.answer.kind {
             AnswerKind::Unknown if !failed => None,
             AnswerKind::Brief | AnswerKind::Substantial => returned.result.informative,
             AnswerKind::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),

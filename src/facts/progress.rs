@@ -82,7 +82,7 @@ impl ProgressCounter {
         let writes = (call.wrote() || (call.also_writes && !call.failed()))
             && !call.changed_nothing
             && call.plan_steps_done.is_none();
-        if call.moves_world && !call.failed() {
+        if call.moves_world && !call.failed() && !call.changed_nothing {
             self.world_moves = self.world_moves.wrapping_add(1);
             self.advance();
         } else if writes && self.update_content(call, paths) {

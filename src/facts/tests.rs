@@ -357,6 +357,19 @@ fn a_write_that_changed_nothing_or_a_plan_is_no_progress() {
 }
 
 #[test]
+fn a_move_that_changed_nothing_is_no_progress() {
+    let moved = |changed_nothing| {
+        let stash = CallFacts {
+            moves_world: true,
+            changed_nothing,
+            ..write("a", "1", "x")
+        };
+        ProgressCounter::default().record_write(&stash, &Capacity::new(9))
+    };
+    assert_eq!([moved(false), moved(true)], [1, 0]);
+}
+
+#[test]
 fn a_failed_write_is_no_progress() {
     let failed = CallFacts {
         outcome: Some(Outcome::Error),
@@ -460,4 +473,42 @@ fn a_poll_is_the_same_poll_whatever_time_it_waits() {
     assert_eq!(key("sleep 5; tail log"), key("sleep 90; tail log"));
     assert_ne!(key("sleep 5; tail a"), key("sleep 5; tail b"));
     assert_eq!(key("tail log"), None);
+}
+
+#[test]
+fn a_reworded_report_of_a_sub_agent_is_the_same_outcome() {
+    let outcome = |tool: &str, report: &str| {
+        let asked = ToolCall {
+            outcome: Some(Outcome::Ok),
+            result: Some(report.to_owned()),
+            ..call(tool, r#"{"prompt": "Find where webhooks are signed."}"#)
+        };
+        facts_with("tools = []", asked).0.masked_outcome
+    };
+    let [first, reworded, other] = [
+        "Signing happens in hook/sign.go.",
+        "The code in hook/sign.go signs them.",
+        "The code in hook/send.go signs them.",
+    ];
+    assert_eq!(outcome("Task", first), outcome("Task", reworded));
+    assert_ne!(outcome("Task", first), outcome("Task", other));
+    assert_ne!(outcome("read_page", first), outcome("read_page", reworded));
+}
+
+#[test]
+fn a_move_or_change_whose_answer_says_no_is_none() {
+    let changed_nothing = |tool: &str, args: &str, result: &str| {
+        let answered = ToolCall {
+            outcome: Some(Outcome::Ok),
+            result: Some(result.to_owned()),
+            ..call(tool, args)
+        };
+        facts_with("tools = []", answered).0.changed_nothing
+    };
+    let stash = r#"{"command": "git stash"}"#;
+    assert!(changed_nothing("bash", stash, "No local changes to save"));
+    assert!(!changed_nothing("bash", stash, "Saved working directory"));
+    let replaced = |n: u32| format!(r#"{{"replies": [{{"occurrencesChanged": {n}}}]}}"#);
+    let replace = |n| changed_nothing("slides_replace_all_text", "{}", &replaced(n));
+    assert!(replace(0) && !replace(3));
 }

@@ -27,6 +27,9 @@ pub(super) struct ToolTraits {
     pub is_change: bool,
     /// The tool moves to another branch, cluster or database.
     pub moves_world: bool,
+    /// The tool gives a task to another agent and answers with its report.
+    pub is_delegation: bool,
+    pub is_search: bool,
 }
 
 /// The bits of a packed class. A shell has all of them set.
@@ -46,6 +49,8 @@ impl ToolTraits {
             is_run: has_word_of(tool, RUN_VERBS),
             is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
             moves_world: has_word_of(tool, MOVE_VERBS),
+            is_delegation: is_delegation(tool),
+            is_search: has_word_of(tool, &["search"]),
         }
     }
 
@@ -64,6 +69,8 @@ impl ToolTraits {
             self.is_change,
             self.moves_world,
             self.is_plan,
+            self.is_delegation,
+            self.is_search,
         ];
         let flag_bits = flags
             .iter()
@@ -83,14 +90,16 @@ impl ToolTraits {
         Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(7),
-            is_read_only: flag(6),
-            is_action: flag(5),
-            runs_sql: flag(4),
-            is_run: flag(3),
-            is_change: flag(2),
-            moves_world: flag(1),
-            is_plan: flag(0),
+            is_editor: flag(9),
+            is_read_only: flag(8),
+            is_action: flag(7),
+            runs_sql: flag(6),
+            is_run: flag(5),
+            is_change: flag(4),
+            moves_world: flag(3),
+            is_plan: flag(2),
+            is_delegation: flag(1),
+            is_search: flag(0),
         }
     }
 }
@@ -262,6 +271,24 @@ fn is_plan(tool: &str) -> bool {
             && !has_word_of(name, &["read", "get"]))
 }
 
+/// Whether a tool gives a task to another agent: `Task`, `spawn_agent`, `delegate`.
+fn is_delegation(tool: &str) -> bool {
+    /// Words of tools that manage an agent at work.
+    const MANAGES: &[&str] = &[
+        "wait", "close", "stop", "kill", "cancel", "resume", "list", "get",
+    ];
+    let name = strip_namespace(tool);
+    let last = split_name_words(name).last().unwrap_or_default();
+    let names_task = ["task", "new_task"]
+        .iter()
+        .any(|task| name.eq_ignore_ascii_case(task));
+    let names_agent = ["agent", "subagent"]
+        .iter()
+        .any(|agent| last.eq_ignore_ascii_case(agent));
+    (names_task || names_agent || has_word_of(name, &["delegate", "handoff"]))
+        && !has_word_of(name, MANAGES)
+}
+
 /// Whether a tool is an editor whose `command` argument says what it does.
 fn is_editor(tool: &str) -> bool {
     const EDITORS: &[&str] = &[
@@ -302,6 +329,8 @@ mod tests {
             "switch_branch",
             "replace_symbol_body",
             "run_tests",
+            "spawn_agent",
+            "tavily_search",
             "",
         ] {
             let traits = ToolTraits::from_name(tool);
@@ -332,6 +361,28 @@ mod tests {
             "update_subscription_plan",
         ] {
             assert!(!ToolTraits::from_name(tool).is_plan, "{tool}");
+        }
+    }
+
+    #[test]
+    fn a_delegation_gives_a_task_to_an_agent() {
+        for tool in [
+            "Task",
+            "spawn_agent",
+            "search_agent",
+            "mcp__x__delegate",
+            "dispatchAgent",
+        ] {
+            assert!(ToolTraits::from_name(tool).is_delegation, "{tool}");
+        }
+        for tool in [
+            "wait_agent",
+            "close_agent",
+            "TaskOutput",
+            "agents_list",
+            "create_task",
+        ] {
+            assert!(!ToolTraits::from_name(tool).is_delegation, "{tool}");
         }
     }
 }

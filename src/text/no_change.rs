@@ -16,7 +16,7 @@ const ANSWER_BYTES_MAX: usize = 512;
 const NO_CHANGE_PHRASES: &[&str] = &[
     "no change", "nothing changed", "nothing was changed", "nothing to ", "not changed",
     "up to date", "up-to-date", "unchanged", "no replacement", "no modification", "no edits were",
-    "no rows ", "already exists, skipping",
+    "no rows ", "already exists, skipping", "no local changes",
 ];
 /// Words for what a write did. A count beside one says how much; 0 is nothing.
 #[rustfmt::skip]
@@ -38,6 +38,9 @@ pub fn says_nothing_changed(answer: &str) -> bool {
     if answer.is_empty() || answer.len() > ANSWER_BYTES_MAX {
         return false;
     }
+    if is_empty_command_tag(answer) {
+        return true;
+    }
     let Some(searcher) = &*SEARCHER else {
         return false;
     };
@@ -57,6 +60,19 @@ pub fn says_nothing_changed(answer: &str) -> bool {
         }
     }
     says_so
+}
+
+/// Whether an answer is what a database says of a statement that touched no row:
+/// `UPDATE 0`, `INSERT 0 0`.
+fn is_empty_command_tag(answer: &str) -> bool {
+    const TAG_BYTES_MAX: usize = 16;
+    const TAGS: &[&str] = &["UPDATE", "DELETE", "INSERT", "MERGE", "COPY"];
+    answer.len() <= TAG_BYTES_MAX
+        && answer.ends_with(" 0")
+        && answer
+            .split(' ')
+            .next()
+            .is_some_and(|tag| TAGS.contains(&tag))
 }
 
 /// The number right before a word: `0 ` of "0 rows".
@@ -90,6 +106,9 @@ mod tests {
             "{\"spreadsheetId\":\"1Zk\",\"updatedRows\":0,\"updatedCells\":0}",
             "{\"modified_count\": 0}",
             "UPDATE: 0 rows affected",
+            "UPDATE 0",
+            "INSERT 0 0",
+            "No local changes to save",
             "0 replacements made",
             "1 file left unchanged.",
         ] {

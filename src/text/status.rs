@@ -29,9 +29,16 @@ const PENDING_WORDS: &[&str] = &[
     "pending", "queued", "enqueued", "running", "waiting", "processing", "building",
     "provisioning", "creating", "deploying", "starting", "initializing", "initialising",
     "scheduling", "preparing", "executing", "updating", "installing", "pulling", "inprogress",
+    "progressing",
 ];
 /// States that also begin a short answer with more words after them.
 const PENDING_OPENERS: &[&str] = &["pending", "queued", "in_progress", "waiting", "processing"];
+/// The same in other scripts, where words are not set apart.
+#[rustfmt::skip]
+const PENDING_ELSEWHERE: &[&str] = &[
+    "処理中", "実行中", "待機中", "作成中", "保留中", "处理中", "處理中", "运行中", "執行中", "进行中", "等待中",
+    "排队", "대기 중", "진행 중", "처리 중", "выполняется", "в очереди", "ожидает",
+];
 /// Words that end in "ing" and are no activity.
 #[rustfmt::skip]
 const OTHER_ING_WORDS: &[&str] = &[
@@ -63,7 +70,7 @@ const CANDIDATE_PARTS: &[&str] = &[
     "pdating", "stalling", "ulling", "rogress", "Init:",
     "ENDING", "UEUED", "UNNING", "AITING", "OCESSING", "UILDING", "VISIONING", "REATING",
     "EPLOYING", "TARTING", "ITIALIZING", "EPARING", "PDATING", "ROGRESS",
-    "tatus\"", "tate\"", "hase\"", "TATUS\"", "TATE\"",
+    "tatus\"", "tate\"", "hase\"", "TATUS\"", "TATE\"", "done\"", "JOBID",
 ];
 
 static CANDIDATES: LazyLock<Option<packed::Searcher>> =
@@ -79,10 +86,14 @@ fn has_candidate(text: &str) -> bool {
 /// Whether an answer says that what was asked about is still under way.
 pub fn is_pending(answer: &str) -> bool {
     let text = answer.trim();
+    if text.len() <= SHORT_BYTES_MAX && is_pending_elsewhere(text) {
+        return true;
+    }
     if is_json(text) {
         let text = sanitize::prefix(text, JSON_BYTES_MAX);
         return has_candidate(text)
-            && json_statuses(text).any(|(key, value)| is_pending_in_json(text, key, value));
+            && (json_statuses(text).any(|(key, value)| is_pending_in_json(text, key, value))
+                || json_entries(text).any(|(key, value)| is_pending_flag(key, value)));
     }
     if text.is_empty() || text.len() > TEXT_BYTES_MAX {
         return false;
@@ -92,6 +103,10 @@ pub fn is_pending(answer: &str) -> bool {
         return true;
     }
     has_candidate(text) && !is_commit_or_diff(text) && is_pending_text(text)
+}
+
+fn is_pending_elsewhere(text: &str) -> bool {
+    !text.is_ascii() && PENDING_ELSEWHERE.iter().any(|word| text.contains(word))
 }
 
 fn is_json(text: &str) -> bool {
@@ -117,13 +132,56 @@ fn is_pending_in_json(text: &str, key: &str, value: &str) -> bool {
         && !ends_with_word(key, "phase"))
 }
 
+/// `"building": true`, `"done": false`.
+fn is_pending_flag(key: &str, value: &str) -> bool {
+    const FLAGS: &[&str] = &["building", "pending", "processing", "progress"];
+    let is_flag = || FLAGS.iter().any(|flag| ends_with_word(key, flag));
+    value.starts_with("true") && is_flag() || key == "done" && value.starts_with("false")
+}
+
 fn is_pending_text(text: &str) -> bool {
     let is_one_line = !text.contains('\n');
-    if is_one_line && text.len() <= SHORT_BYTES_MAX && begins_with_pending(text) {
+    let is_short = text.len() <= SHORT_BYTES_MAX;
+    if is_one_line && is_short && (begins_with_pending(text) || says_still_pending(text)) {
         return true;
     }
-    text.lines()
-        .any(|line| line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false)))
+    // A column of its own under a heading is in capital letters.
+    let is_column = |line: &str| {
+        is_short && !line.bytes().any(|byte| byte.is_ascii_lowercase()) && {
+            is_pending_value(line.trim(), false)
+        }
+    };
+    text.lines().any(|line| {
+        is_column(line) || line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false))
+    }) || is_queue_of_jobs(text)
+}
+
+/// "Build 4 is still running (stage 2 of 5)", "Processing your file… 42 %".
+fn says_still_pending(text: &str) -> bool {
+    let mut words = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let is_pending = |word: &str| {
+        !word.eq_ignore_ascii_case("waiting")
+            && PENDING_WORDS
+                .iter()
+                .any(|pending| pending.eq_ignore_ascii_case(word))
+    };
+    let is_part_done = text.contains('%') && !text.contains("100");
+    is_part_done && words.clone().any(is_pending)
+        || words.any(|word| word == "still") && words.next().is_some_and(is_pending)
+}
+
+/// A table of Slurm, which has codes for states.
+fn is_queue_of_jobs(text: &str) -> bool {
+    let mut lines = text.lines();
+    let is_queue = lines
+        .next()
+        .is_some_and(|heading| heading.trim_start().starts_with("JOBID"));
+    is_queue
+        && lines
+            .flat_map(str::split_whitespace)
+            .any(|cell| matches!(cell, "PD" | "R" | "CF" | "CG"))
 }
 
 /// Whether a short answer opens with a status: `PENDING Priority`, `in_progress 3 / 9`,
@@ -379,6 +437,15 @@ mod tests {
             "<status>running</status>",
             "Waiting for deployment \"api\" rollout to finish: 0 of 1 updated replicas",
             "Still running...",
+            "{\"render\": \"r-51\", \"状態\": \"処理中\"}",
+            "任务正在排队",
+            "     State\n----------\n   RUNNING",
+            "JOBID PARTITION NAME USER ST TIME\n4411 gpu train me PD 0:00",
+            "Health Status:  Progressing\nSync Status: Synced",
+            "Build 4 is still running (stage 2 of 5)",
+            "{\"building\": true, \"result\": null}",
+            "{\"name\": \"operations/1\", \"done\": false}",
+            "Upload: Processing your file… 42 %",
         ] {
             assert!(is_pending(answer), "{answer}");
             assert!(!is_dead(answer), "{answer}");
@@ -404,6 +471,10 @@ mod tests {
             "diff --git a/x b/x\n+  status: pending",
             "{\"order\": 1, \"status\": \"pending\", \"items\": [{\"name\": \"lamp\"}]}",
             "Command running in background with ID: bash_1",
+            "{\"building\": false, \"done\": true}",
+            "Nobody knows whether it is still there",
+            "JOBID PARTITION NAME USER ST TIME",
+            "Processing complete: 100 %",
         ] {
             assert!(!is_pending(answer), "{answer}");
         }

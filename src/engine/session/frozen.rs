@@ -39,7 +39,7 @@ use crate::{
 };
 
 const HEAD_VERSION: u8 = 1;
-const WINDOW_VERSION: u8 = 4;
+const WINDOW_VERSION: u8 = 5;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
