@@ -88,6 +88,7 @@ const GEMINI_EVENTS: &[RegisteredEvent] = &[
 const QWEN_EVENTS: &[RegisteredEvent] = &[
     ("PreToolUse", Some("*")),
     ("PostToolUse", Some("*")),
+    ("PostToolUseFailure", Some("*")),
     ("UserPromptSubmit", None),
     ("Stop", None),
 ];
