@@ -2,6 +2,7 @@
 //!
 //! Uses: all.
 
+mod agent_programs;
 mod audit;
 mod backup;
 mod client;
@@ -9,10 +10,12 @@ mod completions;
 mod config;
 mod context;
 mod contexts_file;
+mod doctor;
 mod eval;
 mod grid;
 mod health;
 mod hook;
+mod init;
 mod local_service;
 mod man;
 mod operator_action;
@@ -103,6 +106,10 @@ enum Command {
     Token(token::Command),
     /// Check that a running service accepts calls.
     Health(health::Args),
+    /// Guard the agents on this machine: add hooks to their settings.
+    Init(init::Args),
+    /// Check whether the agents on this machine are guarded.
+    Doctor(doctor::Args),
     /// Answer a hook of an agent: its payload on standard input, the reply on standard
     /// output. `unstuck init` installs it.
     Hook(hook::Args),
@@ -275,6 +282,8 @@ fn run(cli: Cli) -> ExitCode {
         Some(Command::Context(command)) => context::run(&command),
         Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Init(args)) => init::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Hook(args)) => Ok(hook::run(args)),
     };
     result.unwrap_or_else(|failure| {

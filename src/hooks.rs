@@ -58,6 +58,7 @@ pub struct Settings {
     pub token_env: String,
     pub autostart: bool,
     pub idle_exit_mins: u64,
+    pub budget_millis: u64,
 }
 
 /// What ESCALATE does.
@@ -94,6 +95,8 @@ const REQUESTS_MAX: usize = 64;
 /// The longest time for which a reply is held back because of THROTTLE: less than the 2
 /// seconds after which agents give a hook up.
 const HOLD_TIME_MAX: Duration = Duration::from_millis(1_500);
+/// The event of `unstuck doctor`: answered, and neither recorded nor counted.
+pub const PROBE_EVENT: &str = "unstuck-probe";
 /// Tells `unstuck hook` that no reply ends the run of this agent.
 const INTERRUPT: HeaderName = HeaderName::from_static("unstuck-interrupt");
 
@@ -214,12 +217,15 @@ impl Hooks {
         body: &[u8],
     ) -> Result<HookAnswer, HttpError> {
         let metrics = &self.deps.metrics;
+        let query = parse_query(query.unwrap_or_default());
+        if query.event == PROBE_EVENT {
+            return Ok(HookAnswer::go_on());
+        }
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let Some(agent) = agent.or_else(|| ingest::recognise_agent(&body)) else {
             metrics.count_hook(AUTO, None, HookReplyKind::None);
             return Ok(HookAnswer::go_on());
         };
-        let query = parse_query(query.unwrap_or_default());
         let prefix = &self.settings.prefix;
         let payload = match HookPayload::new(agent, &caller.tenant, &query, prefix, &body) {
             Ok(payload) => payload,

@@ -62,6 +62,8 @@ pub struct FieldTable {
     pub session: &'static [&'static str],
     /// The sub-agent's id; absent for the main agent.
     pub sub_agent: &'static str,
+    /// What only a sub-agent has, where the main agent has an id too.
+    pub parent_agent: &'static str,
     /// The working directory.
     pub directory: &'static str,
     pub model: &'static str,

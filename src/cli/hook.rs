@@ -13,7 +13,6 @@ mod transport;
 
 use std::{
     io::{self, Read, Write},
-    path::Path,
     process::ExitCode,
     sync::mpsc,
     thread,
@@ -23,14 +22,18 @@ use std::{
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{UserConfigArgs, block_on, local_service::LocalDirs};
+use crate::ingest;
 use interrupt::Interruption;
 use journal::Journal;
 use payload::Payload;
-pub(super) use settings::{HookSettings, HookTarget};
-use transport::{HookFailure, HookReply};
+pub(super) use settings::{HookSettings, HookTarget, check_url};
+use transport::HookReply;
+pub(super) use transport::{HookFailure, post};
 
 /// What every agent goes on with.
 const GO_ON: &[u8] = b"{}\n";
+/// The time until an agent goes on without a reply, unless the configuration has another.
+const BUDGET: Duration = Duration::from_millis(250);
 /// A larger payload is refused by the service.
 const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -52,10 +55,6 @@ pub(super) struct Args {
     /// The session, for agents whose payload does not name it.
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Milliseconds until the agent goes on without a reply.
-    #[arg(long, value_name = "MILLIS", default_value_t = 250,
-          value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub timeout_ms: u64,
     #[command(flatten)]
     pub config: UserConfigArgs,
 }
@@ -65,7 +64,9 @@ fn parse_agent(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 64 || !text.chars().all(is_valid) {
         return Err("an agent's name has only letters, digits and `-`".to_owned());
     }
-    Ok(text.to_owned())
+    // An agent may have several names, and only one of them in files.
+    let known = ingest::find_agent(text).map(|agent| agent.name);
+    Ok(known.unwrap_or(text).to_owned())
 }
 
 /// Prints the reply with which the agent goes on.
@@ -82,13 +83,18 @@ fn print_reply(reply: &[u8]) {
 /// Always ends with 0: several agents take another code for a refusal.
 pub(super) fn run(args: Args) -> ExitCode {
     let started_at = Instant::now();
-    let timeout = Duration::from_millis(args.timeout_ms);
+    let file = args.config.file();
+    let settings = HookSettings::load(file.as_deref());
+    let timeout = settings.as_ref().map_or(BUDGET, HookSettings::budget);
     let dirs = LocalDirs::find();
     let journal = dirs.as_ref().map(|dirs| Journal::new(dirs, &args.agent));
     // All of it on another thread: standard input, a file system, a name server or the
     // service may hang, and none of them has a timeout of its own.
     let (sender, replies) = mpsc::sync_channel(1);
-    let worker = thread::Builder::new().spawn(move || sender.send(answer(&args, dirs.as_ref())));
+    let worker = thread::Builder::new().spawn(move || {
+        let answered = settings.and_then(|settings| answer(&args, &settings, dirs.as_ref()));
+        sender.send(answered)
+    });
     let answered = match worker {
         Ok(_) => replies.recv_timeout(timeout),
         Err(_) => Err(mpsc::RecvTimeoutError::Disconnected),
@@ -123,11 +129,13 @@ struct Answered {
     interruption: Option<Interruption>,
 }
 
-fn answer(args: &Args, dirs: Option<&LocalDirs>) -> Result<Answered, HookFailure> {
+fn answer(
+    args: &Args,
+    settings: &HookSettings,
+    dirs: Option<&LocalDirs>,
+) -> Result<Answered, HookFailure> {
     // Read everything first: an agent may not go on before its payload is read.
     let body = read_payload()?;
-    let file = args.config.file();
-    let settings = HookSettings::load(file.as_deref())?;
     if !settings.enabled {
         return Ok(Answered {
             reply: GO_ON.to_vec(),
@@ -138,7 +146,7 @@ fn answer(args: &Args, dirs: Option<&LocalDirs>) -> Result<Answered, HookFailure
     let facts = local_facts::find(&args.agent, &payload);
     let body = payload.with_member("unstuck", &facts);
     let path = request_path(args);
-    let reply = send(args, &settings, dirs, file.as_deref(), &path, body)?;
+    let reply = send(args, settings, dirs, &path, body)?;
     let session = args.session.clone().or_else(|| payload.session());
     let interruption = dirs
         .filter(|_| reply.interrupt && settings.kill)
@@ -154,16 +162,20 @@ fn send(
     args: &Args,
     settings: &HookSettings,
     dirs: Option<&LocalDirs>,
-    config: Option<&Path>,
     path: &str,
     body: Vec<u8>,
 ) -> Result<HookReply, HookFailure> {
-    let target = HookTarget::choose(args, settings, dirs)?;
+    let target = HookTarget::choose(
+        args.http.as_deref(),
+        args.token_env.as_deref(),
+        settings,
+        dirs,
+    )?;
     let asked = async { Ok(transport::post(&target, path, body).await) };
     let asked = block_on(asked).map_err(|error| HookFailure::Config(error.to_string()))?;
     match (asked, dirs) {
         (Err(HookFailure::NoService), Some(dirs)) if settings.autostart => {
-            match dirs.start(config) {
+            match dirs.start(args.config.file().as_deref()) {
                 Ok(()) => Err(HookFailure::Started),
                 Err(error) => Err(HookFailure::CannotStart(error.to_string())),
             }

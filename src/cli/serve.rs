@@ -51,9 +51,6 @@ pub(super) struct Args {
     detached: bool,
 }
 
-/// After this time without a connection a local service leaves.
-const IDLE_EXIT: Duration = Duration::from_secs(30 * 60);
-
 /// A worker thread polls for network and store events after this many tasks. Under
 /// load there is always another task, each may take the scheduler's full slice,
 /// and an operator's call waits for that many: tokio's default of 61 makes that
@@ -117,6 +114,7 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
     config.store.key_file = dirs.key_file();
     config.auth = auth::Settings::default();
     config.tls = server::TlsSettings::default();
+    let idle_exit = Duration::from_secs(config.hooks.idle_exit_mins.saturating_mul(60));
     let addresses = ListenAddresses {
         grpc: ListenAddress::Unix(dirs.grpc_socket()),
         http: ListenAddress::Unix(dirs.http_socket()),
@@ -127,7 +125,7 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
         load_layers: Box::new(move || config::load_layers_of(file.as_deref())),
         addresses,
         exposed: None,
-        idle_exit: Some(IDLE_EXIT),
+        idle_exit: Some(idle_exit),
         worker_threads: LOCAL_THREADS,
     }
     .serve(args);

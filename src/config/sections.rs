@@ -119,6 +119,9 @@ fn load_breaker_settings(layers: &Layers) -> Result<engine::BreakerSettings, Con
 /// The characters of `hooks.prefix`.
 const PREFIX_CHARS_MAX: usize = 32;
 
+/// An agent that waits longer for each call is of no use.
+const HOOK_BUDGET_MILLIS_MAX: u64 = 60_000;
+
 /// Rejects a prefix by which the service could not recognise its own texts, and one that is
 /// not a short line.
 pub(super) fn load_hook_settings(layers: &Layers) -> Result<hooks::Settings, ConfigError> {
@@ -131,6 +134,10 @@ pub(super) fn load_hook_settings(layers: &Layers) -> Result<hooks::Settings, Con
     }
     if settings.idle_exit_mins == 0 {
         return Err(layers.invalid("hooks.idle_exit_mins", "must be at least 1"));
+    }
+    if !(1..=HOOK_BUDGET_MILLIS_MAX).contains(&settings.budget_millis) {
+        let why = format!("must be at least 1 and at most {HOOK_BUDGET_MILLIS_MAX}");
+        return Err(layers.invalid("hooks.budget_millis", why));
     }
     Ok(settings)
 }

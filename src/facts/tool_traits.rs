@@ -111,7 +111,7 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
     (ToolClass::Read, &[
         "read", "read_file", "readfile", "view", "view_file", "open", "open_file", "cat",
         "notebookread", "read_many_files", "webfetch", "web_fetch", "fetch", "visit_page", "read_text_file", "get_file_contents",
-        "view_image", "goto", "scroll_up", "scroll_down", "read_notebook", "file_read",
+        "view_image", "goto", "scroll_up", "scroll_down", "read_notebook", "file_read", "read_files",
     ]),
     (ToolClass::Write, &[
         "write", "write_file", "writefile", "write_to_file", "create", "create_file", "new_file",
@@ -121,7 +121,7 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
     (ToolClass::Edit, &[
         "edit", "edit_file", "multiedit", "multi_edit", "replace", "replace_in_file",
         "str_replace", "apply_patch", "apply_diff", "patch", "insert", "notebookedit",
-        "insert_content", "search_and_replace", "undo_edit", "file_edit", "todowrite",
+        "insert_content", "search_and_replace", "undo_edit", "file_edit", "todowrite", "editor",
     ]),
     (ToolClass::Execute, &[
         "python", "python_interpreter", "execute_ipython_cell", "ipython", "run_tests", "test",
@@ -145,7 +145,7 @@ const SHELL_TOOLS: &[&str] = &[
     "bash", "shell", "exec", "exec_command", "execute_command", "run_command",
     "run_shell_command", "local_shell", "terminal", "execute_bash", "run", "sh", "cmd",
     "developer__shell", "run_terminal_cmd", "unified_exec", "powershell", "execute",
-    "shell_command", "execute_shell_command", "run_in_terminal",
+    "shell_command", "execute_shell_command", "run_in_terminal", "run_commands",
 ];
 
 /// The class of a tool by the built-in table; `None`: it is a shell. Editors that read and

@@ -216,7 +216,11 @@ impl HookHandler<'_> {
             return Ok(Some(demand));
         }
         if !agent.capabilities.refuses {
-            let instruction = Instruction::Advise;
+            // Nobody would see that the agent ignores the advice.
+            let instruction = match self.settings.escalate {
+                EscalateMode::Stop => Instruction::Stop,
+                EscalateMode::Tell => Instruction::Advise,
+            };
             return Ok(Some(Demand {
                 instruction,
                 ..demand

@@ -2,9 +2,14 @@
 //! modelled on those of Claude Code.
 
 mod claude_code;
+mod cline;
 mod codex;
+mod copilot;
 mod dialect;
 mod gemini;
+mod opencode;
+mod pi;
+mod plug_in;
 mod qwen;
 
 use super::AgentSpec;
@@ -15,4 +20,8 @@ pub const AGENTS: &[&AgentSpec] = &[
     &codex::AGENT,
     &gemini::AGENT,
     &qwen::AGENT,
+    &copilot::AGENT,
+    &cline::AGENT,
+    &opencode::AGENT,
+    &pi::AGENT,
 ];

@@ -49,6 +49,7 @@ impl<'a> HookPayload<'a> {
             event,
             session,
             sub_agent,
+            parent_agent,
             ..
         } = agent.fields;
         let named = text_at(body, event);
@@ -62,12 +63,17 @@ impl<'a> HookPayload<'a> {
         let id = ids
             .chain([query.session.as_str()])
             .find(|id| !id.is_empty());
-        let session = SessionId::parse_for_tenant(tenant, id.unwrap_or_default());
+        let id = id.unwrap_or_default();
+        let session = SessionId::parse_for_tenant(tenant, id);
+        // The main agent may have an id, or act in the session itself.
+        let sub_agent = text_at(body, sub_agent);
+        let is_main =
+            sub_agent == id || !parent_agent.is_empty() && value_at(body, parent_agent).is_none();
         Ok(Self {
             agent,
             event,
             session: session.map_err(PayloadError::Session)?,
-            sub_agent: AgentId::new(&input::bounded_id(text_at(body, sub_agent))),
+            sub_agent: AgentId::new(&input::bounded_id(if is_main { "" } else { sub_agent })),
             prefix,
             body,
         })

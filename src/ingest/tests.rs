@@ -84,7 +84,7 @@ fn short(input: &Input) -> String {
 
 /// The inputs of a recorded run. Every event must be in the agent's table.
 #[track_caller]
-fn inputs_of(agent: &str, file: &str, session: &str) -> Vec<String> {
+pub(super) fn inputs_of(agent: &str, file: &str, session: &str) -> Vec<String> {
     let agent = find_agent(agent).unwrap();
     let mut all = Vec::new();
     for (event, body) in recorded(file) {

@@ -31,6 +31,7 @@ impl Home {
         }
         let private = fs::Permissions::from_mode(0o700);
         fs::set_permissions(home.path("run/unstuck"), private).unwrap();
+        home.configure("");
         home
     }
 
@@ -45,8 +46,10 @@ impl Home {
         path
     }
 
-    pub fn configure(&self, text: &str) {
-        self.write(".config/unstuck/unstuck.toml", text);
+    /// Writes the user's own file, with a budget that is long enough for a busy machine.
+    pub fn configure(&self, hooks: &str) {
+        let text = format!("[hooks]\nbudget_millis = 60_000\n{hooks}");
+        self.write(".config/unstuck/unstuck.toml", &text);
     }
 
     /// The program in this home, with nothing else of the environment.
@@ -89,13 +92,10 @@ impl Home {
     }
 }
 
-/// Long enough for a busy machine: a reply is expected.
-const PATIENT: [&str; 2] = ["--timeout-ms", "60000"];
-
 /// A request as the fake service got it.
-struct FakeRequest {
-    head: String,
-    body: String,
+pub struct FakeRequest {
+    pub head: String,
+    pub body: String,
 }
 
 impl FakeRequest {
@@ -124,17 +124,17 @@ fn read_request(stream: &mut impl Read) -> Option<FakeRequest> {
     }
 }
 
-fn response(status: &str, headers: &str, body: &str) -> String {
+pub fn response(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-fn ok(body: &str) -> String {
+pub fn ok(body: &str) -> String {
     response("200 OK", "", body)
 }
 
 /// Answers each connection with this text. An empty one: never.
-fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
+pub fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
     let _ = fs::remove_file(home.http_socket());
     let listener = UnixListener::bind(home.http_socket()).unwrap();
     let (sender, requests) = mpsc::channel();
@@ -179,7 +179,7 @@ fn a_payload_goes_to_the_service_and_its_reply_to_the_agent() {
     let requests = serve_unix(&home, ok(REPLY));
     let payload = br#"{"sessionId": "s", "toolName": "view", "ratio": 1.50}"#;
     let args = ["copilot", "--event", "pre Tool/Use", "--session", "ä"];
-    let reply = home.hook(&[&args[..], &PATIENT].concat(), payload, &[]);
+    let reply = home.hook(&args, payload, &[]);
     assert_eq!(reply, format!("{REPLY}\n"));
     let request = requests.recv_timeout(DEADLINE).unwrap();
     let first = "post /v1/hooks/copilot?event=pre%20tool%2fuse&session=%c3%a4 http/1.1\r\n";
@@ -204,8 +204,7 @@ fn exit_codes_and_tokens_come_from_the_agents_own_transcript() {
             "hook_event_name": "PostToolUse", "tool_use_id": "call_1",
             "session_id": "s", "transcript_path": path,
         });
-        let args = [&["codex"], &PATIENT[..]].concat();
-        home.hook(&args, payload.to_string().as_bytes(), variables);
+        home.hook(&["codex"], payload.to_string().as_bytes(), variables);
         let request = requests.recv_timeout(DEADLINE).unwrap();
         request.body()["unstuck"]["exit_code"].clone()
     };
@@ -235,8 +234,7 @@ fn exit_codes_and_tokens_come_from_the_agents_own_transcript() {
         "hook_event_name": "PostToolBatch", "tool_calls": [{"tool_use_id": "t1"}],
         "transcript_path": path,
     });
-    let args = [&["claude-code"], &PATIENT[..]].concat();
-    home.hook(&args, payload.to_string().as_bytes(), &[]);
+    home.hook(&["claude-code"], payload.to_string().as_bytes(), &[]);
     let request = requests.recv_timeout(DEADLINE).unwrap();
     let expected = json!({
         "input_tokens": 105, "output_tokens": 7, "cached_input_tokens": 100, "model": "m",
@@ -247,18 +245,18 @@ fn exit_codes_and_tokens_come_from_the_agents_own_transcript() {
 #[test]
 fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
     let home = Home::new();
-    home.configure("[hooks]\nautostart = false\n");
-    let failure = |home: &Home, args: &[&str], payload: &[u8]| {
-        let reply = home.hook(&[&["codex"], args].concat(), payload, &[]);
+    home.configure("autostart = false\n");
+    let failure = |home: &Home, payload: &[u8]| {
+        let reply = home.hook(&["codex"], payload, &[]);
         assert_eq!(reply, "{}\n");
         let noted = home.journal("codex");
         assert!(noted["failures"].as_u64().unwrap() > 0);
         noted["failure"].as_str().unwrap().to_owned()
     };
-    assert!(failure(&home, &PATIENT, b"{}").contains("not running"));
+    assert!(failure(&home, b"{}").contains("not running"));
     // A socket that nobody listens on any more.
     drop(UnixListener::bind(home.http_socket()).unwrap());
-    assert!(failure(&home, &PATIENT, b"{}").contains("not running"));
+    assert!(failure(&home, b"{}").contains("not running"));
     for (answer, expected) in [
         (response("401 Unauthorized", "", "{}"), "answered 401"),
         (response("500 Oops", "", "{}"), "answered 500"),
@@ -275,22 +273,24 @@ fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
         ("SSH-2.0-OpenSSH\r\n".to_owned(), "cannot be reached"),
     ] {
         let _requests = serve_unix(&home, answer);
-        let noted = failure(&home, &PATIENT, b"{}");
+        let noted = failure(&home, b"{}");
         assert!(noted.contains(expected), "{noted}");
     }
     // Nobody answers.
     let _requests = serve_unix(&home, String::new());
-    assert_eq!(failure(&home, &[], b"{}"), "no reply within 250 ms");
+    home.write(".config/unstuck/unstuck.toml", "");
+    assert_eq!(failure(&home, b"{}"), "no reply within 250 ms");
+    home.configure("autostart = false\n");
     // What is sent makes no sense.
     let _requests = serve_unix(&home, ok(REPLY));
     for payload in [&b""[..], b"no JSON", b"[]", b"\xff\xfe", b"{\"a\": "] {
-        assert!(failure(&home, &PATIENT, payload).contains("payload is not"));
+        assert!(failure(&home, payload).contains("payload is not"));
     }
     let huge = format!("{{\"a\": \"{}\"}}", "x".repeat(5 * 1024 * 1024));
-    assert!(failure(&home, &PATIENT, huge.as_bytes()).contains("larger than 4 MiB"));
+    assert!(failure(&home, huge.as_bytes()).contains("larger than 4 MiB"));
     // The configuration makes no sense.
-    home.configure("[hooks]\nkill = 'yes'\n");
-    assert!(failure(&home, &PATIENT, b"{}").contains("unstuck.toml"));
+    home.configure("kill = 'yes'\n");
+    assert!(failure(&home, b"{}").contains("unstuck.toml"));
     let log = fs::read_to_string(home.path(".local/state/unstuck/hooks/hooks.log")).unwrap();
     assert!(
         log.lines()
@@ -298,7 +298,7 @@ fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
     );
     // It recovers.
     home.configure("");
-    let args = [&["codex"], &PATIENT[..]].concat();
+    let args = ["codex"];
     assert_eq!(home.hook(&args, b"{}", &[]), format!("{REPLY}\n"));
     assert_eq!(home.journal("codex")["failures"], 0);
 }
@@ -309,7 +309,7 @@ fn wrong_arguments_and_closed_pipes_do_not_refuse_a_call() {
     for args in [
         &["codex", "--of-a-later-version"][..],
         &[],
-        &["codex", "--timeout-ms", "x"],
+        &["codex", "--token-env", "x"],
         &["../etc"],
     ] {
         assert_eq!(home.hook(args, b"{}", &[]), "{}\n");
@@ -322,6 +322,7 @@ fn wrong_arguments_and_closed_pipes_do_not_refuse_a_call() {
     child.0.stdin.take().unwrap().write_all(b"{}").unwrap();
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
     // An agent that never closes its end.
+    home.write(".config/unstuck/unstuck.toml", "");
     let mut command = home.command(&["hook", "codex"]);
     command.stdin(Stdio::piped());
     let mut child = ChildGuard::start(command);
@@ -335,7 +336,7 @@ fn a_file_of_the_working_directory_decides_nothing() {
     let hostile = format!("[hooks]\nenabled = false\nautostart = false\nurl = \"{elsewhere}\"\n");
     home.write("work/unstuck.toml", &hostile);
     let _requests = serve_unix(&home, ok(REPLY));
-    let args = [&["codex"], &PATIENT[..]].concat();
+    let args = ["codex"];
     assert_eq!(home.hook(&args, b"{}", &[]), format!("{REPLY}\n"));
     assert!(stolen.try_recv().is_err());
     // The same file decides where the user names it.
@@ -348,10 +349,10 @@ fn a_token_goes_only_to_the_address_that_it_is_for() {
     let home = Home::new();
     let (url, requests) = serve_tcp(ok(REPLY));
     let (other, of_other) = serve_tcp(ok(REPLY));
-    let text = format!("[hooks]\nurl = \"{url}/base/\"\ntoken_env = \"TEAM_TOKEN\"\n");
+    let text = format!("url = \"{url}/base/\"\ntoken_env = \"TEAM_TOKEN\"\n");
     home.configure(&text);
     let secrets = [("TEAM_TOKEN", "of-the-team"), ("UNSTUCK_TOKEN", "own")];
-    let args = [&["codex"], &PATIENT[..]].concat();
+    let args = ["codex"];
     assert_eq!(home.hook(&args, b"{}", &secrets), format!("{REPLY}\n"));
     let request = requests.recv_timeout(DEADLINE).unwrap();
     assert!(
@@ -392,7 +393,7 @@ fn a_socket_that_others_could_have_made_is_not_used() {
     let requests = serve_unix(&home, ok(REPLY));
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(home.path("run/unstuck"), open).unwrap();
-    let args = [&["codex"], &PATIENT[..]].concat();
+    let args = ["codex"];
     assert_eq!(home.hook(&args, b"{}", &[]), "{}\n");
     let noted = home.journal("codex");
     assert!(
@@ -410,7 +411,7 @@ fn interruptions(home: &Home, program: &str, hooks: usize, levels: usize) -> usi
     let shell = home.path(program);
     fs::copy("/bin/bash", &shell).unwrap();
     let hook = format!(
-        "{} hook codex --timeout-ms 60000 < {}",
+        "{} hook codex < {}",
         env!("CARGO_BIN_EXE_unstuck"),
         home.write("payload", r#"{"session_id": "s"}"#).display(),
     );
@@ -443,7 +444,7 @@ fn an_agent_that_no_reply_ends_is_interrupted_once_and_only_if_allowed() {
     let interrupt = || response("200 OK", "unstuck-interrupt: 1\r\n", REPLY);
     let _requests = serve_unix(&home, interrupt());
     assert_eq!(interruptions(&home, "codex", 1, 0), 0, "not allowed");
-    home.configure("[hooks]\nkill = true\n");
+    home.configure("kill = true\n");
     assert_eq!(interruptions(&home, "codex", 2, 0), 1);
     assert_eq!(interruptions(&home, "codex", 1, 6), 1, "in another process");
     assert_eq!(interruptions(&home, "codex", 1, 8), 0, "too far away");

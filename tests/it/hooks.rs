@@ -729,3 +729,33 @@ async fn a_caller_above_its_rate_gets_429() {
     assert_eq!(statuses[0], 200);
     assert!(statuses.contains(&429), "{statuses:?}");
 }
+
+#[tokio::test]
+async fn an_unattended_agent_that_cannot_refuse_a_call_is_stopped_instead() {
+    for (settings, is_stopped) in [("", false), ("[hooks]\nescalate = \"stop\"", true)] {
+        let server = Server::with(settings).await;
+        let payload = |n: u32| {
+            let call = json!({
+                "id": format!("call_{n}"),
+                "name": "read_files",
+                "input": {"files": [{"path": "/repo/a.txt"}]},
+                "output": [{"result": "1 | hello", "success": true}],
+            });
+            json!({
+                "sessionContext": {"rootSessionId": "s"},
+                "agent_id": "agent_1",
+                "parent_agent_id": null,
+                "iteration": n,
+                "tool_call": call,
+                "tool_result": call,
+                "postToolUse": {"success": true},
+            })
+        };
+        for n in 1..=4 {
+            hook(&server, "cline?event=PreToolUse", &payload(n)).await;
+            hook(&server, "cline?event=PostToolUse", &payload(n)).await;
+        }
+        let reply = hook(&server, "cline?event=PreToolUse", &payload(5)).await;
+        assert_eq!(reply["cancel"], is_stopped, "{reply}");
+    }
+}

@@ -132,7 +132,7 @@ fn a_file_of_the_working_directory_does_not_change_it() {
 }
 
 /// The process of the service that a hook has started.
-struct StartedService(u32);
+pub struct StartedService(pub u32);
 
 impl StartedService {
     fn stat(&self, field: usize) -> String {
@@ -142,7 +142,7 @@ impl StartedService {
     }
 }
 
-fn started_pid(home: &Home) -> u32 {
+pub fn started_pid(home: &Home) -> u32 {
     let lock = home.path(".local/state/unstuck/lock");
     poll(|| {
         let text = fs::read_to_string(&lock).ok()?;
@@ -166,7 +166,7 @@ fn a_hook_starts_it_detached_and_with_a_clean_environment() {
         ("API_KEY", "a-secret"),
         ("UNSTUCK__HOOKS__ENABLED", "false"),
     ];
-    let reply = home.hook(&["codex", "--timeout-ms", "60000"], b"{}", &secrets);
+    let reply = home.hook(&["codex"], b"{}", &secrets);
     assert_eq!(reply, "{}\n");
     let service = StartedService(started_pid(&home));
     poll(|| {
@@ -187,7 +187,7 @@ fn a_hook_starts_it_detached_and_with_a_clean_environment() {
     assert_eq!(directory, Path::new("/"));
     // Two of them are not started.
     for _ in 0..3 {
-        home.hook(&["codex", "--timeout-ms", "60000"], b"{}", &[]);
+        home.hook(&["codex"], b"{}", &[]);
     }
     let healthy = output(home.command(&["health"]));
     assert_eq!(text(&healthy.stdout), "serving\n");

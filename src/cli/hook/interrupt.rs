@@ -16,7 +16,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::HookFailure;
 use crate::{
-    cli::local_service::{LocalDirs, create_private_dir},
+    cli::{
+        agent_programs::{AgentProgram, file_name},
+        local_service::{LocalDirs, create_private_dir},
+    },
     domain::clock,
 };
 
@@ -26,38 +29,6 @@ const LEVELS_MAX: usize = 8;
 const MARK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Programs whose first argument is the program that they run.
 const INTERPRETERS: &[&str] = &["node", "nodejs", "bun", "deno", "MainThread"];
-
-/// The programs of an agent.
-struct AgentProgram {
-    agent: &'static str,
-    /// The names of its executables and scripts.
-    names: &'static [&'static str],
-    /// The npm package that a script without such a name is in.
-    package: &'static str,
-}
-
-const PROGRAMS: &[AgentProgram] = &[
-    program("claude-code", &["claude"], "@anthropic-ai/claude-code"),
-    program("codex", &["codex"], "@openai/codex"),
-    program("gemini", &["gemini"], "@google/gemini-cli"),
-    program("qwen", &["qwen"], "@qwen-code/qwen-code"),
-    program("copilot", &["copilot"], "@github/copilot"),
-    program("cline", &["cline"], "cline"),
-    program("opencode", &["opencode"], "opencode-ai"),
-    program("pi", &["pi"], "@mariozechner/pi-coding-agent"),
-];
-
-const fn program(
-    agent: &'static str,
-    names: &'static [&'static str],
-    package: &'static str,
-) -> AgentProgram {
-    AgentProgram {
-        agent,
-        names,
-        package,
-    }
-}
 
 /// An agent that is to be interrupted.
 pub(super) struct Interruption {
@@ -147,7 +118,7 @@ struct ProcessStat {
 impl ProcessTable<'_> {
     /// The nearest ancestor of the same user that runs the agent's program.
     fn find_agent(&self, pid: u32, agent: &str) -> Option<AgentProcess> {
-        let program = PROGRAMS.iter().find(|program| program.agent == agent)?;
+        let program = AgentProgram::find(agent)?;
         let user = self.user_of(pid)?;
         let mut child = self.stat(pid)?;
         for _ in 0..LEVELS_MAX {
@@ -193,32 +164,15 @@ impl ProcessTable<'_> {
         let mut arguments = line.split('\0').filter(|argument| !argument.is_empty());
         // A program may have given itself a title.
         let first = arguments.next().unwrap_or_default();
-        if program.is(&executable) || program.is(Path::new(first)) {
+        if program.is_at(&executable) || program.is_at(Path::new(first)) {
             return true;
         }
         let runs_script = [&executable, Path::new(first)]
             .iter()
             .any(|path| INTERPRETERS.contains(&file_name(path)));
         let script = arguments.find(|argument| !argument.starts_with('-'));
-        runs_script && script.is_some_and(|script| program.is(Path::new(script)))
+        runs_script && script.is_some_and(|script| program.is_at(Path::new(script)))
     }
-}
-
-impl AgentProgram {
-    fn is(&self, path: &Path) -> bool {
-        let name = file_name(path);
-        let stem = [".js", ".mjs", ".cjs"]
-            .iter()
-            .find_map(|extension| name.strip_suffix(extension));
-        let in_package = format!("/node_modules/{}/", self.package);
-        self.names.contains(&stem.unwrap_or(name)) || path.to_string_lossy().contains(&in_package)
-    }
-}
-
-fn file_name(path: &Path) -> &str {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

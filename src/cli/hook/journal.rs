@@ -78,11 +78,14 @@ impl Journal {
                 entry.failures = 0;
             }
             Err(failure) => {
-                entry.failed_at = millis;
-                entry.failure = failure.to_string();
-                entry.failures += 1;
+                // The first hook after a pause starts the service: nothing is wrong.
+                if !matches!(failure, HookFailure::Started) {
+                    entry.failed_at = millis;
+                    entry.failure = failure.to_string();
+                    entry.failures += 1;
+                }
                 let time = Timestamp::try_from(now).unwrap_or_default();
-                let line = format!("{time:.3} {}: {}\n", self.agent, entry.failure);
+                let line = format!("{time:.3} {}: {failure}\n", self.agent);
                 let _ = self.append_log(&line);
             }
         }

@@ -2,12 +2,12 @@
 //! is read, and only this section of it: the whole configuration would take longer than the
 //! call.
 
-use std::{env, fs, io, net::IpAddr, path::Path};
+use std::{env, fs, io, net::IpAddr, path::Path, time::Duration};
 
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::{Args, transport::HookFailure};
+use super::{BUDGET, transport::HookFailure};
 use crate::cli::local_service::LocalDirs;
 
 /// The address of a team's service.
@@ -24,6 +24,7 @@ pub(in crate::cli) struct HookSettings {
     pub token_env: String,
     pub autostart: bool,
     pub kill: bool,
+    pub budget_millis: u64,
 }
 
 impl Default for HookSettings {
@@ -34,6 +35,7 @@ impl Default for HookSettings {
             token_env: String::new(),
             autostart: true,
             kill: false,
+            budget_millis: u64::try_from(BUDGET.as_millis()).unwrap_or_default(),
         }
     }
 }
@@ -45,6 +47,11 @@ struct UserFile {
 }
 
 impl HookSettings {
+    /// The time until an agent goes on without a reply.
+    pub fn budget(&self) -> Duration {
+        Duration::from_millis(self.budget_millis)
+    }
+
     pub fn load(file: Option<&Path>) -> Result<Self, HookFailure> {
         let Some(file) = file else {
             return Ok(Self::default());
@@ -75,7 +82,8 @@ pub(in crate::cli) enum HookTarget {
 impl HookTarget {
     /// A token belongs to the address that it was named with.
     pub fn choose(
-        args: &Args,
+        url: Option<&str>,
+        token_env: Option<&str>,
         settings: &HookSettings,
         dirs: Option<&LocalDirs>,
     ) -> Result<Self, HookFailure> {
@@ -85,9 +93,8 @@ impl HookTarget {
             let url = &settings.url;
             (!url.is_empty()).then(|| (url.clone(), &*settings.token_env))
         };
-        let given = args.http.clone();
-        let named = given
-            .map(|url| (url, args.token_env.as_deref().unwrap_or_default()))
+        let named = url
+            .map(|url| (url.to_owned(), token_env.unwrap_or_default()))
             .or_else(from_environment)
             .or_else(configured);
         match named {

@@ -22,6 +22,7 @@ pub const AGENT: AgentSpec = AgentSpec {
         event: "/hook_event_name",
         session: &["/session_id"],
         sub_agent: "",
+        parent_agent: "",
         directory: "/cwd",
         model: "/llm_request/model",
         prompt_id: "/prompt",

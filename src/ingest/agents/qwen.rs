@@ -23,6 +23,7 @@ pub const AGENT: AgentSpec = AgentSpec {
         event: "/hook_event_name",
         session: &["/session_id"],
         sub_agent: "/agent_id",
+        parent_agent: "",
         directory: "/cwd",
         model: "/model",
         prompt_id: "",

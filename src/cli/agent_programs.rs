@@ -1,0 +1,157 @@
+//! The agents that `unstuck hook` guards, as they are found on a machine.
+
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::user_dirs;
+
+/// The program of an agent, and where it keeps its files.
+#[derive(Debug)]
+pub(super) struct AgentProgram {
+    pub agent: &'static str,
+    pub display_name: &'static str,
+    /// The names of its executables and scripts.
+    pub names: &'static [&'static str],
+    /// The npm package that a script without such a name is in.
+    pub package: &'static str,
+    /// The variable that names its directory, if it is not this one of the home directory.
+    dir_variable: &'static str,
+    dir: &'static str,
+    /// Where its sessions are, in its directory; for opencode in the home directory.
+    sessions: &'static str,
+}
+
+pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
+    AgentProgram {
+        agent: "claude-code",
+        display_name: "Claude Code",
+        names: &["claude"],
+        package: "@anthropic-ai/claude-code",
+        dir_variable: "CLAUDE_CONFIG_DIR",
+        dir: ".claude",
+        sessions: "projects",
+    },
+    AgentProgram {
+        agent: "codex",
+        display_name: "Codex",
+        names: &["codex"],
+        package: "@openai/codex",
+        dir_variable: "CODEX_HOME",
+        dir: ".codex",
+        sessions: "sessions",
+    },
+    AgentProgram {
+        agent: "gemini",
+        display_name: "Gemini CLI",
+        names: &["gemini"],
+        package: "@google/gemini-cli",
+        dir_variable: "",
+        dir: ".gemini",
+        sessions: "tmp",
+    },
+    AgentProgram {
+        agent: "qwen",
+        display_name: "Qwen Code",
+        names: &["qwen"],
+        package: "@qwen-code/qwen-code",
+        dir_variable: "",
+        dir: ".qwen",
+        sessions: "projects",
+    },
+    AgentProgram {
+        agent: "copilot",
+        display_name: "Copilot CLI",
+        names: &["copilot"],
+        package: "@github/copilot",
+        dir_variable: "COPILOT_HOME",
+        dir: ".copilot",
+        sessions: "session-state",
+    },
+    AgentProgram {
+        agent: "cline",
+        display_name: "Cline CLI",
+        names: &["cline"],
+        package: "cline",
+        dir_variable: "CLINE_DIR",
+        dir: ".cline",
+        sessions: "data/sessions",
+    },
+    AgentProgram {
+        agent: "opencode",
+        display_name: "opencode",
+        names: &["opencode"],
+        package: "opencode-ai",
+        dir_variable: "",
+        dir: ".config/opencode",
+        sessions: "../../.local/share/opencode/storage",
+    },
+    AgentProgram {
+        agent: "pi",
+        display_name: "pi",
+        names: &["pi"],
+        package: "@mariozechner/pi-coding-agent",
+        dir_variable: "PI_CODING_AGENT_DIR",
+        dir: ".pi/agent",
+        sessions: "sessions",
+    },
+];
+
+impl AgentProgram {
+    pub fn find(agent: &str) -> Option<&'static Self> {
+        AGENT_PROGRAMS.iter().find(|program| program.agent == agent)
+    }
+
+    /// Its own directory. `None`: there is no home directory.
+    pub fn dir(&self) -> Option<PathBuf> {
+        let named = user_dirs::absolute(self.dir_variable);
+        let config = |dir: &'static str| {
+            let base = user_dirs::absolute("XDG_CONFIG_HOME")?;
+            Some(base.join(dir.strip_prefix(".config/")?))
+        };
+        named
+            .or_else(|| config(self.dir))
+            .or_else(|| Some(user_dirs::home()?.join(self.dir)))
+    }
+
+    pub fn sessions_dir(&self) -> Option<PathBuf> {
+        Some(self.dir()?.join(self.sessions))
+    }
+
+    /// Whether it is on this machine: its directory exists, or its program is in `PATH`.
+    pub fn is_installed(&self) -> bool {
+        self.dir().is_some_and(|dir| dir.is_dir())
+            || self.names.iter().any(|name| find_in_path(name).is_some())
+    }
+
+    /// Whether this path is that of its program.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let name = file_name(path);
+        let stem = [".js", ".mjs", ".cjs"]
+            .iter()
+            .find_map(|extension| name.strip_suffix(extension));
+        let in_package = format!("/node_modules/{}/", self.package);
+        self.names.contains(&stem.unwrap_or(name)) || path.to_string_lossy().contains(&in_package)
+    }
+}
+
+pub(super) fn file_name(path: &Path) -> &str {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default()
+}
+
+/// The first executable of this name in `PATH`.
+pub(super) fn find_in_path(name: &str) -> Option<PathBuf> {
+    let dirs = env::var_os("PATH")?;
+    let mut files = env::split_paths(&dirs)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name));
+    files.find(|file| is_executable(file))
+}
+
+pub(super) fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,106 @@
+//! `unstuck doctor`: whether each agent on this machine is guarded, and what to do if not.
+
+mod checks;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use anstream::AutoStream;
+
+use super::{
+    CliError, UserConfigArgs,
+    agent_programs::{AGENT_PROGRAMS, AgentProgram},
+    grid::{self, Cell, Column},
+    output::{OutputFormat, map_write_error, terminal_dimensions, to_json_line},
+    style::{BOLD, DIM, PLAIN},
+};
+use checks::{AgentReport, Health, Probe};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Output format: a table, or one JSON object per agent.
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputFormat,
+    #[command(flatten)]
+    config: UserConfigArgs,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let found = AGENT_PROGRAMS
+        .iter()
+        .filter(|program| program.is_installed());
+    let programs: Vec<&AgentProgram> = found.collect();
+    report(&programs, args)
+}
+
+/// The same for these agents, at the end of `init`.
+pub(super) fn check(programs: &[&'static AgentProgram]) -> Result<ExitCode, CliError> {
+    let args = Args {
+        output: OutputFormat::Table,
+        config: UserConfigArgs { config: None },
+    };
+    report(programs, &args)
+}
+
+fn report(programs: &[&'static AgentProgram], args: &Args) -> Result<ExitCode, CliError> {
+    let file = args.config.file();
+    let probe = Probe::new(file.as_deref());
+    let reports = programs.iter().map(|program| probe.check(program));
+    let reports: Vec<AgentReport> = reports.collect();
+    map_write_error(print(&reports, args.output))?;
+    // An agent that is not guarded was not asked for.
+    let is_silent = reports.iter().any(|report| report.health == Health::Silent);
+    Ok(if is_silent {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn print(reports: &[AgentReport], output: OutputFormat) -> io::Result<()> {
+    let mut out = AutoStream::auto(io::stdout().lock());
+    if let OutputFormat::Json = output {
+        for report in reports {
+            writeln!(out, "{}", to_json_line(report)?)?;
+        }
+        return Ok(());
+    }
+    if reports.is_empty() {
+        return writeln!(out, "No agent was found on this machine.");
+    }
+    let columns = [
+        Column::left("AGENT"),
+        Column::left("GUARDED"),
+        Column::left("ANSWER"),
+        Column::left("LAST HEARD"),
+        Column::left("").shrink_to(24),
+    ];
+    let rows: Vec<Vec<Cell>> = reports.iter().map(to_row).collect();
+    let width_max = terminal_dimensions().map(|(columns, _)| columns);
+    grid::write(&mut out, &columns, &rows, width_max)?;
+    // The commands whole, to be copied.
+    for report in reports {
+        if let Some(repair) = &report.repair {
+            writeln!(out, "{}: {BOLD}{repair}{BOLD:#}", report.agent)?;
+        }
+    }
+    Ok(())
+}
+
+fn to_row(report: &AgentReport) -> Vec<Cell> {
+    let (guarded, style) = match report.health {
+        Health::Guarded => ("yes", BOLD),
+        Health::Silent => ("SILENT", BOLD),
+        Health::NotGuarded => ("no", DIM),
+    };
+    let answer = report.answer_ms.map(|millis| format!("{millis} ms"));
+    vec![
+        Cell::plain(report.display_name),
+        Cell::new(guarded, style),
+        Cell::plain(answer.as_deref().unwrap_or("-")),
+        Cell::plain(report.last_heard.as_deref().unwrap_or("never")),
+        Cell::new(report.problem.as_deref().unwrap_or_default(), PLAIN),
+    ]
+}

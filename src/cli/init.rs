@@ -1,0 +1,258 @@
+//! `unstuck init`: adds `unstuck hook` to the settings of the agents on this machine.
+
+mod file_change;
+pub(super) mod hook_file;
+pub(super) mod settings_file;
+mod user_config;
+
+use std::{
+    env,
+    io::{self, BufRead, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use super::{
+    CliError,
+    agent_programs::{AGENT_PROGRAMS, AgentProgram, find_in_path},
+    doctor,
+    hook::check_url,
+    style::{BOLD, DIM},
+    text_format::sanitize,
+    user_dirs,
+};
+use file_change::{FileChange, RefusedFile};
+use hook_file::{InstallOptions, hook_files, quote};
+use user_config::{HookKey, SHADOW_KEYS, UNATTENDED_KEYS, remove_keys, set_keys};
+
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of the command line.
+pub(super) struct Args {
+    /// An agent to guard, instead of all that are found: claude-code, codex, gemini, qwen,
+    /// copilot, cline, opencode, pi. Repeatable.
+    #[arg(long, value_name = "AGENT", value_parser = parse_agent)]
+    agent: Vec<&'static AgentProgram>,
+    /// Write the files of the repository in the working directory, for everybody who has it.
+    #[arg(long, conflicts_with_all = ["shadow", "unattended"])]
+    project: bool,
+    /// The address of a team's service, instead of the local one: https, or http to this
+    /// machine.
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    http: Option<String>,
+    /// The name of the variable with the API token for that address.
+    #[arg(long, value_name = "NAME", requires = "http", value_parser = parse_variable)]
+    token_env: Option<String>,
+    /// Only record verdicts: agents are told nothing and nothing is refused.
+    #[arg(long)]
+    shadow: bool,
+    /// Nobody is at the terminal: a stuck agent is stopped, by SIGINT if nothing else does.
+    #[arg(long)]
+    unattended: bool,
+    /// Nothing before each call: faster, but no call can be refused.
+    #[arg(long)]
+    light: bool,
+    /// Also what the agent says while it says it (Claude Code).
+    #[arg(long)]
+    text: bool,
+    /// Show what would be changed, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take out what `init` has added, and nothing else.
+    #[arg(long, conflicts_with_all = ["http", "shadow", "unattended", "light", "text"])]
+    remove: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+fn parse_agent(name: &str) -> Result<&'static AgentProgram, String> {
+    AgentProgram::find(name).ok_or_else(|| {
+        let names: Vec<&str> = AGENT_PROGRAMS.iter().map(|program| program.agent).collect();
+        format!("one of {}", names.join(", "))
+    })
+}
+
+fn parse_url(text: &str) -> Result<String, String> {
+    let url = check_url(text)?;
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn parse_variable(name: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_valid) {
+        return Err("the name of a variable, not the token itself".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let programs = choose_programs(args)?;
+    let plan = plan(args, &programs)?;
+    // Show it.
+    let changes: Vec<&FileChange> = plan.changes.iter().filter(|it| it.is_change()).collect();
+    for change in &changes {
+        anstream::print!("{}", change.diff());
+    }
+    for refusal in &plan.refusals {
+        print_refusal(refusal);
+    }
+    if changes.is_empty() {
+        anstream::println!("Nothing to change.");
+    }
+    // Ask, and write it.
+    let is_wanted = !args.dry_run && !changes.is_empty();
+    if is_wanted && !args.yes && !confirm(changes.len())? {
+        anstream::println!("Nothing was changed.");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if is_wanted {
+        for change in &changes {
+            change.apply().map_err(|error| {
+                CliError::failed(format!("cannot write {}: {error}", change.path.display()))
+            })?;
+            let path = change.path.display();
+            anstream::println!("{DIM}written{DIM:#} {BOLD}{path}{BOLD:#}");
+        }
+    }
+    if !plan.refusals.is_empty() {
+        return Ok(ExitCode::FAILURE);
+    }
+    if args.dry_run || args.remove || args.project {
+        return Ok(ExitCode::SUCCESS);
+    }
+    doctor::check(&programs)
+}
+
+fn choose_programs(args: &Args) -> Result<Vec<&'static AgentProgram>, CliError> {
+    if !args.agent.is_empty() {
+        return Ok(args.agent.clone());
+    }
+    let found = AGENT_PROGRAMS
+        .iter()
+        .filter(|program| program.is_installed());
+    let found: Vec<&AgentProgram> = found.collect();
+    if found.is_empty() {
+        let why = "no agent was found on this machine; name one with --agent";
+        return Err(CliError::not_found(why));
+    }
+    Ok(found)
+}
+
+/// What is to be done.
+struct Plan {
+    changes: Vec<FileChange>,
+    refusals: Vec<RefusedFile>,
+}
+
+fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
+    let options = install_options(args)?;
+    let mut plan = Plan {
+        changes: Vec::new(),
+        refusals: Vec::new(),
+    };
+    let no_home = || CliError::usage("there is no home directory: set HOME");
+    for program in programs {
+        for file in hook_files(program, &options).ok_or_else(no_home)? {
+            let planned = if args.remove {
+                FileChange::remove(&file, program.agent)
+            } else {
+                FileChange::install(&file, program.agent).map(Some)
+            };
+            match planned {
+                Ok(change) => plan.changes.extend(change),
+                Err(refusal) => plan.refusals.push(refusal),
+            }
+        }
+    }
+    if args.project {
+        return Ok(plan);
+    }
+    // The user's own configuration, in which other keys may be wrong already.
+    let path = user_dirs::config_file().ok_or_else(no_home)?;
+    let keys: Vec<HookKey> = [
+        (args.unattended, UNATTENDED_KEYS),
+        (args.shadow, SHADOW_KEYS),
+    ]
+    .into_iter()
+    .filter(|(is_wanted, _)| *is_wanted)
+    .flat_map(|(_, keys)| keys.iter().copied())
+    .collect();
+    // Other agents are guarded still, where only some are named.
+    let is_last = args.remove && args.agent.is_empty();
+    if keys.is_empty() && !is_last {
+        return Ok(plan);
+    }
+    let planned = FileChange::edit(&path, 0o600, |state| match is_last {
+        true => remove_keys(state),
+        false => set_keys(state, &keys),
+    });
+    match planned {
+        Ok(change) => plan.changes.push(change),
+        Err(why) => plan.refusals.push(RefusedFile {
+            path,
+            why,
+            snippet: String::new(),
+        }),
+    }
+    Ok(plan)
+}
+
+fn install_options(args: &Args) -> Result<InstallOptions, CliError> {
+    let program = if args.project {
+        "unstuck".to_owned()
+    } else {
+        let path = own_program()?;
+        let path = path.to_str();
+        let path = path.ok_or_else(|| CliError::usage("the path of the program is not UTF-8"))?;
+        quote(path)
+    };
+    Ok(InstallOptions {
+        program: format!("{program} hook"),
+        url: args.http.clone(),
+        token_env: args.token_env.clone(),
+        project: args.project,
+        light: args.light,
+        text: args.text,
+        unattended: args.unattended,
+    })
+}
+
+/// The program by the name under which it is found, which stays the same when it is updated.
+fn own_program() -> Result<PathBuf, CliError> {
+    let own = env::current_exe().map_err(CliError::failed)?;
+    let named = find_in_path("unstuck").filter(|named| {
+        let real = named.canonicalize();
+        real.is_ok_and(|real| own.canonicalize().is_ok_and(|own| own == real))
+    });
+    Ok(named.unwrap_or(own))
+}
+
+fn print_refusal(refusal: &RefusedFile) {
+    let path = refusal.path.display();
+    let why = sanitize(&refusal.why);
+    anstream::eprintln!("unstuck: {path} is not changed: {why}");
+    if !refusal.snippet.is_empty() {
+        anstream::println!(
+            "To guard this agent, add by hand to {path}:\n{}",
+            refusal.snippet
+        );
+    }
+}
+
+fn confirm(files: usize) -> Result<bool, CliError> {
+    let input = io::stdin();
+    if !input.is_terminal() {
+        return Err(CliError::usage(
+            "there is nobody to ask: pass --yes or --dry-run",
+        ));
+    }
+    let plural = if files == 1 { "" } else { "s" };
+    anstream::print!("Change {files} file{plural}? [y/N] ");
+    io::stdout().flush().map_err(CliError::failed)?;
+    let mut answer = String::new();
+    input
+        .lock()
+        .read_line(&mut answer)
+        .map_err(CliError::failed)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

@@ -1,0 +1,324 @@
+//! What is written for each agent, and where.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::settings_file::{HookEntry, HookForm, TimeUnit};
+use crate::cli::agent_programs::{AgentProgram, file_name};
+
+/// The first line of a file that is ours as a whole, after its comment sign.
+pub(in crate::cli) const OWN_FILE_MARK: &str = "Written by `unstuck init`";
+
+/// What to install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct InstallOptions {
+    /// The words before the agent's name: `/usr/bin/unstuck hook`.
+    pub program: String,
+    /// A team's service.
+    pub url: Option<String>,
+    /// The variable with its token.
+    pub token_env: Option<String>,
+    /// For the files of a repository.
+    pub project: bool,
+    /// Nothing before a call.
+    pub light: bool,
+    /// What the agent says, as it says it.
+    pub text: bool,
+    /// Nobody is at the terminal: what only the command can do is needed.
+    pub unattended: bool,
+}
+
+/// A file of an agent and what we want in it.
+pub(in crate::cli) enum HookFile {
+    /// Entries among those of others.
+    Settings {
+        path: PathBuf,
+        entries: Vec<HookEntry>,
+        /// Gemini's switch.
+        has_switch: bool,
+    },
+    /// A file of our own.
+    Own {
+        path: PathBuf,
+        text: String,
+        mode: u32,
+    },
+}
+
+impl HookFile {
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Settings { path, .. } | Self::Own { path, .. } => path,
+        }
+    }
+}
+
+/// An event, and the tools for which it is wanted.
+type RegisteredEvent = (&'static str, Option<&'static str>);
+
+const CLAUDE_EVENTS: &[RegisteredEvent] = &[
+    ("PreToolUse", Some("*")),
+    ("PostToolBatch", Some("*")),
+    ("PostToolUseFailure", Some("*")),
+    // Only these say what is in the file.
+    ("PostToolUse", Some("Edit|Write|NotebookEdit")),
+    ("UserPromptSubmit", None),
+    ("Stop", None),
+    ("SubagentStop", None),
+    ("PostCompact", None),
+    ("SessionEnd", None),
+    ("MessageDisplay", None),
+];
+const CODEX_EVENTS: &[RegisteredEvent] = &[
+    ("PreToolUse", None),
+    ("PostToolUse", None),
+    ("UserPromptSubmit", None),
+    ("Stop", None),
+    ("PostCompact", None),
+    ("SessionEnd", None),
+];
+const GEMINI_EVENTS: &[RegisteredEvent] = &[
+    ("BeforeTool", Some("*")),
+    ("AfterTool", Some("*")),
+    ("BeforeAgent", None),
+    ("AfterAgent", None),
+    ("SessionEnd", None),
+];
+const QWEN_EVENTS: &[RegisteredEvent] = &[
+    ("PreToolUse", Some("*")),
+    ("PostToolUse", Some("*")),
+    ("PostToolUseFailure", Some("*")),
+    ("UserPromptSubmit", None),
+    ("Stop", None),
+];
+const COPILOT_EVENTS: &[&str] = &[
+    "userPromptSubmitted",
+    "preToolUse",
+    "postToolUse",
+    "postToolUseFailure",
+    "sessionEnd",
+];
+const CLINE_EVENTS: &[&str] = &[
+    "PreToolUse",
+    "PostToolUse",
+    "TaskStart",
+    "TaskComplete",
+    "UserPromptSubmit",
+    "PreCompact",
+];
+/// Those that wait before a call, which `--light` leaves out.
+const PRE_EVENTS: &[&str] = &["PreToolUse", "BeforeTool", "preToolUse"];
+/// Those of `--text`.
+const TEXT_EVENTS: &[&str] = &["MessageDisplay"];
+
+/// The most that an agent waits for a hook: a service that hangs costs this per call.
+const TIMEOUT_SECS: u64 = 2;
+
+/// The files of an agent. `None`: there is no home directory.
+pub(in crate::cli) fn hook_files(
+    program: &AgentProgram,
+    options: &InstallOptions,
+) -> Option<Vec<HookFile>> {
+    let dir = if options.project {
+        PathBuf::new()
+    } else {
+        program.dir()?
+    };
+    // The forms: entries among those of others, and files of our own.
+    let place = |user: &str, project: &str| dir.join(if options.project { project } else { user });
+    let settings = |path: PathBuf, events: &[RegisteredEvent], unit, allows_http| {
+        let entries =
+            events
+                .iter()
+                .filter(|(event, _)| options.wants(event))
+                .map(|(event, matcher)| HookEntry {
+                    event: (*event).to_owned(),
+                    matcher: matcher.map(str::to_owned),
+                    form: options.form(program.agent, unit, allows_http),
+                });
+        vec![HookFile::Settings {
+            path,
+            entries: entries.collect(),
+            has_switch: program.agent == "gemini",
+        }]
+    };
+    let own = |path: PathBuf, text: String, mode| vec![HookFile::Own { path, text, mode }];
+    // Each agent has one of them.
+    Some(match program.agent {
+        "claude-code" => {
+            let path = place("settings.json", ".claude/settings.json");
+            settings(path, CLAUDE_EVENTS, TimeUnit::Seconds, true)
+        }
+        "codex" => {
+            let path = place("hooks.json", ".codex/hooks.json");
+            settings(path, CODEX_EVENTS, TimeUnit::Seconds, false)
+        }
+        "gemini" => {
+            let path = place("settings.json", ".gemini/settings.json");
+            settings(path, GEMINI_EVENTS, TimeUnit::Millis, false)
+        }
+        "qwen" => {
+            let path = place("settings.json", ".qwen/settings.json");
+            // Only the command can end its run.
+            settings(path, QWEN_EVENTS, TimeUnit::Seconds, !options.unattended)
+        }
+        "copilot" => {
+            // It reads each file of the directory.
+            let path = place("hooks/unstuck.json", ".github/hooks/unstuck.json");
+            own(path, copilot_file(options), 0o644)
+        }
+        "cline" => {
+            let hooks = place("hooks", ".clinerules/hooks");
+            let events = CLINE_EVENTS.iter().filter(|event| options.wants(event));
+            let script = |event: &&str| HookFile::Own {
+                path: hooks.join(event),
+                text: cline_script(options, event),
+                mode: 0o755,
+            };
+            events.map(script).collect()
+        }
+        "opencode" => {
+            let path = place("plugin/unstuck.js", ".opencode/plugin/unstuck.js");
+            let text = include_str!("plugins/opencode.js");
+            own(path, plugin(text, options, "opencode"), 0o644)
+        }
+        _ => {
+            let path = place("extensions/unstuck.ts", ".pi/extensions/unstuck.ts");
+            own(
+                path,
+                plugin(include_str!("plugins/pi.ts"), options, "pi"),
+                0o644,
+            )
+        }
+    })
+}
+
+impl InstallOptions {
+    fn wants(&self, event: &str) -> bool {
+        (self.text || !TEXT_EVENTS.contains(&event)) && !(self.light && PRE_EVENTS.contains(&event))
+    }
+
+    fn form(&self, agent: &str, unit: TimeUnit, allows_http: bool) -> HookForm {
+        let timeout = unit.of_secs(TIMEOUT_SECS);
+        match &self.url {
+            Some(url) if allows_http => HookForm::Http {
+                url: format!("{}/v1/hooks/{agent}", url.trim_end_matches('/')),
+                token_env: self.token_env.clone(),
+                timeout,
+            },
+            _ => HookForm::Command {
+                command: self.command(agent, None),
+                timeout,
+                has_name: agent == "gemini",
+            },
+        }
+    }
+
+    /// The words after the program's.
+    fn arguments(&self, agent: &str) -> Vec<String> {
+        let mut words = vec![agent.to_owned()];
+        for (flag, value) in [("--http", &self.url), ("--token-env", &self.token_env)] {
+            if let Some(value) = value {
+                words.extend([flag.to_owned(), value.clone()]);
+            }
+        }
+        words
+    }
+
+    /// A line for a shell.
+    fn command(&self, agent: &str, event: Option<&str>) -> String {
+        let mut words = self.arguments(agent);
+        if let Some(event) = event {
+            words.extend(["--event".to_owned(), event.to_owned()]);
+        }
+        let arguments: Vec<_> = words.iter().map(|word| quote(word)).collect();
+        let line = format!("{} {}", self.program, arguments.join(" "));
+        if self.project {
+            // Not everybody who has the repository has the program.
+            return format!("command -v unstuck >/dev/null || exit 0; exec {line}");
+        }
+        line
+    }
+}
+
+/// A word for a shell. Only a NUL byte cannot be quoted, which no argument has.
+pub(in crate::cli) fn quote(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
+}
+
+/// Whether a line runs `unstuck hook` for this agent.
+pub(in crate::cli) fn is_own_command(command: &str, agent: &str) -> bool {
+    let words = shlex::split(command).unwrap_or_default();
+    let is_program = |word: &str| file_name(Path::new(word)).starts_with("unstuck");
+    words.windows(3).any(|words| match words {
+        [program, hook, name] => is_program(program) && hook == "hook" && name == agent,
+        _ => false,
+    })
+}
+
+fn copilot_file(options: &InstallOptions) -> String {
+    let events = COPILOT_EVENTS.iter().filter(|event| options.wants(event));
+    let hooks: serde_json::Map<_, _> = events
+        .map(|event| {
+            let hook = json!({
+                "type": "command",
+                "bash": options.command("copilot", Some(event)),
+                "timeoutSec": TIMEOUT_SECS,
+            });
+            ((*event).to_owned(), json!([hook]))
+        })
+        .collect();
+    let file = json!({"version": 1, "hooks": hooks});
+    format!("{file:#}\n")
+}
+
+fn cline_script(options: &InstallOptions, event: &str) -> String {
+    let command = options.command("cline", Some(event));
+    let exec = if options.project { "" } else { "exec " };
+    format!("#!/bin/sh\n# {OWN_FILE_MARK}; `unstuck init --remove` deletes it.\n{exec}{command}\n")
+}
+
+/// The program is called without a shell.
+fn plugin(template: &str, options: &InstallOptions, agent: &str) -> String {
+    let mut words = shlex::split(&options.program).unwrap_or_default();
+    words.extend(options.arguments(agent));
+    template.replace("__COMMAND__", &json!(words).to_string())
+}
+
+/// Whether a file with this text is ours as a whole.
+pub(in crate::cli) fn is_own_file(path: &Path, text: &str) -> bool {
+    let is_copilots = file_name(path) == "unstuck.json" && text.contains("unstuck hook copilot");
+    let first_lines = text.lines().take(2);
+    is_copilots
+        || first_lines
+            .into_iter()
+            .any(|line| line.contains(OWN_FILE_MARK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_that_runs_the_hook_of_the_agent_is_ours() {
+        for command in [
+            "unstuck hook codex",
+            "/usr/bin/unstuck hook codex --http https://x",
+            "'/opt/my tools/unstuck' hook codex",
+            "command -v unstuck >/dev/null || exit 0; exec unstuck hook codex",
+        ] {
+            assert!(is_own_command(command, "codex"), "{command}");
+        }
+        for command in [
+            "unstuck hook claude-code",
+            "unstuck sessions",
+            "echo 'unstuck hook codex'",
+            "get-unstuck hook codex",
+            "",
+            "'",
+        ] {
+            assert!(!is_own_command(command, "codex"), "{command}");
+        }
+    }
+}

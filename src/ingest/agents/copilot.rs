@@ -1,0 +1,134 @@
+//! Copilot CLI. Its payloads name no event and no call, so a call is known by when it
+//! happened, and the event comes from the caller.
+
+use serde_json::{Value, json};
+
+use crate::{
+    domain::{Outcome, Role},
+    ingest::{
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
+        ReplyRequest, Seat, input,
+    },
+};
+
+pub const AGENT: AgentSpec = AgentSpec {
+    name: "copilot",
+    title: "Copilot CLI",
+    aliases: &["copilot-cli", "github-copilot"],
+    executables: &["copilot", "@github/copilot"],
+    resume: "copilot --resume={}",
+    fields: FieldTable {
+        event: "",
+        session: &["/sessionId"],
+        sub_agent: "",
+        parent_agent: "",
+        directory: "/cwd",
+        model: "/model",
+        prompt_id: "",
+    },
+    events: &[
+        HookEvent::new("preToolUse", Seat::BeforeCall),
+        HookEvent::new("postToolUse", Seat::AfterCall),
+        HookEvent::new("postToolUseFailure", Seat::AfterCall),
+        HookEvent::new("userPromptSubmitted", Seat::Prompt),
+        HookEvent::new("permissionRequest", Seat::Silent),
+        HookEvent::new("agentStop", Seat::Silent),
+        HookEvent::new("sessionStart", Seat::Silent),
+        HookEvent::new("sessionEnd", Seat::Silent),
+    ],
+    capabilities: Capabilities {
+        asks: true,
+        refuses: true,
+        reports_refusals: false,
+        reworks: false,
+    },
+    recognises,
+    inputs,
+    reply,
+};
+
+fn recognises(body: &Value) -> bool {
+    body.get("sessionId").is_some() && body.get("timestamp").is_some_and(Value::is_i64)
+}
+
+fn inputs(payload: &HookPayload) -> Vec<Input> {
+    let tool = payload.text("/toolName");
+    let args = payload.value("/toolArgs");
+    match payload.event.name {
+        "preToolUse" => vec![input::ask("", tool, args)],
+        "postToolUse" => {
+            // `resultType` is "success" for every command that ran, so of a command only
+            // the exit code in the text counts.
+            let text = input::text_of(payload.value("/toolResult/textResultForLlm"));
+            let call = input::finished_call(tool, args, text, None);
+            vec![input::call_event(payload, "", "", call)]
+        }
+        "postToolUseFailure" => {
+            let error = input::text_of(payload.value("/error"));
+            let call = input::finished_call(tool, args, error, Some(Outcome::Error));
+            vec![input::call_event(payload, "", "", call)]
+        }
+        "userPromptSubmitted" => {
+            let turn = input::prompt_turn(payload, payload.text("/prompt"), String::new());
+            turn.into_iter().collect()
+        }
+        "agentStop" => match payload.text("/lastAssistantMessage") {
+            "" => Vec::new(),
+            text => vec![input::turn(payload, Role::Agent, text, String::new())],
+        },
+        "sessionEnd" => vec![Input::End],
+        _ => Vec::new(),
+    }
+}
+
+/// No reply ends a run.
+fn reply(request: &ReplyRequest) -> Option<Reply> {
+    let ReplyRequest {
+        event,
+        instruction,
+        line,
+        advice,
+        ..
+    } = *request;
+    let decision = |decision: &str, reason: &str| json!({"permissionDecision": decision, "permissionDecisionReason": reason});
+    Some(match (event.seat, instruction) {
+        (Seat::BeforeCall, Instruction::Stop) => Reply::interrupting(decision("deny", line)),
+        (Seat::BeforeCall, Instruction::Refuse) => Reply::new(decision("deny", advice)),
+        (Seat::BeforeCall, Instruction::Confirm) => Reply::new(decision("ask", line)),
+        (Seat::AfterCall, Instruction::Stop) => {
+            Reply::interrupting(json!({"additionalContext": line}))
+        }
+        (Seat::Prompt, Instruction::Stop) => Reply::interrupting(json!({})),
+        (Seat::AfterCall, _) => Reply::new(json!({"additionalContext": advice})),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ingest::tests::inputs_of;
+
+    #[test]
+    fn every_event_of_a_run_is_mapped() {
+        let inputs = inputs_of("copilot", "copilot-cli-1.0.102.mixed", "");
+        assert_eq!(
+            inputs,
+            [
+                "userPromptSubmitted: user says \"mixed go\"",
+                "preToolUse: ask view",
+                "postToolUse: call view unknown",
+                "preToolUse: ask bash",
+                "postToolUse: call bash ok",
+                "preToolUse: ask edit",
+                "postToolUseFailure: call edit error",
+                "preToolUse: ask bash",
+                "postToolUse: call bash error",
+                "preToolUse: ask view",
+                "preToolUse: ask view",
+                "postToolUse: call view unknown",
+                "postToolUse: call view unknown",
+                "sessionEnd: end",
+            ]
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! What our plug-ins for opencode and pi understand: `deny` refuses the call, `append` adds
+//! a text to its result, `abort` ends the run, `notify` is for the person.
+
+use serde_json::json;
+
+use crate::ingest::{Instruction, Reply, ReplyRequest, Seat};
+
+pub(super) fn reply(request: &ReplyRequest) -> Option<Reply> {
+    let ReplyRequest {
+        event,
+        instruction,
+        line,
+        advice,
+        ..
+    } = *request;
+    Some(Reply::new(match (event.seat, instruction) {
+        (Seat::Silent, _) => return None,
+        (Seat::BeforeCall, Instruction::Stop) => json!({"deny": line, "abort": line}),
+        (Seat::AfterCall, Instruction::Stop) => json!({"append": line, "abort": line}),
+        (_, Instruction::Stop) => json!({"abort": line}),
+        (Seat::BeforeCall, Instruction::Refuse | Instruction::Confirm) => {
+            json!({"deny": advice, "notify": line})
+        }
+        (Seat::AfterCall, Instruction::Advise) => json!({"append": advice, "notify": line}),
+        _ => json!({"notify": line}),
+    }))
+}

@@ -1,0 +1,72 @@
+"""What a person sees who runs a guarded agent in a terminal.
+
+The recording of the README is made here. It is saved in the directory UNSTUCK_SCREENSHOTS;
+without it the test leaves no file:
+
+    UNSTUCK_SCREENSHOTS=docs/agents scripts/test agents
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import AS_NOBODY, DEADLINE_SECS, new_machine
+from programs import PROGRAMS
+from terminal import Terminal, picture
+
+CLAUDE_CODE = PROGRAMS[0]
+MONEY = """\
+/// The amount in cents, as it is printed on an invoice.
+pub fn cents(amount: f64) -> i64 {
+    (amount * 100.0) as i64
+}
+"""
+
+
+def test_a_person_is_told_what_happens(tools):
+    folder = os.environ.get("UNSTUCK_SCREENSHOTS")
+    with new_machine(tools, CLAUDE_CODE) as machine:
+        project = machine.home / "shop"
+        machine.models.directory = str(project)
+        machine.models.default_play = "invoice"
+        # A person must be able to follow the recording.
+        machine.models.delay_secs = 0.8 if folder else 0
+        machine.write(project / "src/money.rs", MONEY)
+        # The questions of a first start are answered.
+        machine.write(machine.home / ".claude.json", json.dumps({
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "customApiKeyResponses": {"approved": ["none"], "rejected": []},
+            "projects": {str(project): {"hasTrustDialogAccepted": True}},
+        }))
+        machine.write(machine.home / ".claude/settings.json", json.dumps({"permissions": {"allow": ["Read", "Edit"]}}))
+        machine.serve()
+        env = machine.env | {"PS1": "$ "}
+        with Terminal(["bash", "--norc", "--noprofile"], project, env, **AS_NOBODY) as terminal:
+            terminal.wait_for("$", DEADLINE_SECS)
+            terminal.type_slowly("unstuck init\r")
+            terminal.wait_for("[y/N]", DEADLINE_SECS)
+            terminal.wait_for_quiet(1, DEADLINE_SECS)
+            terminal.type_slowly("y\r")
+            terminal.wait_for("written", DEADLINE_SECS)
+            terminal.wait_for_quiet(1, DEADLINE_SECS)
+            terminal.type_slowly("clear; claude\r")
+            terminal.wait_for("❯", DEADLINE_SECS)
+            terminal.wait_for_quiet(1, DEADLINE_SECS)
+            terminal.type_slowly("Invoices are a cent off. Fix the rounding in src/money.rs")
+            terminal.read(0.5)
+            terminal.type("\r")
+            terminal.wait_for("[unstuck] ", DEADLINE_SECS)
+            terminal.wait_for("Fixed:", DEADLINE_SECS)
+            terminal.wait_for_quiet(1, DEADLINE_SECS)
+            shown = "\n".join(terminal.lines_shown())
+        assert re.search(r"\[unstuck\] \S*money\.rs was read 3 times and has not changed", shown), shown
+        assert '{"' not in shown, "no JSON"
+        assert ".round()" in (project / "src/money.rs").read_text()
+    svg = picture(terminal.frames, "Claude Code in a read loop, corrected and refused by Unstuck")
+    assert "[unstuck]" in svg
+    if folder:
+        Path(folder, "claude-code.svg").write_text(svg)

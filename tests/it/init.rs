@@ -1,0 +1,384 @@
+//! `unstuck init`: hooks in the settings of agents, beside what is there, and out again.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    process::Output,
+};
+
+use serde_json::Value;
+
+use crate::{
+    hook_command::{Home, ok, serve_unix},
+    lifecycle::{output, text},
+};
+
+const AGENTS: [&str; 8] = [
+    "claude-code",
+    "codex",
+    "gemini",
+    "qwen",
+    "copilot",
+    "cline",
+    "opencode",
+    "pi",
+];
+
+fn init(home: &Home, args: &[&str]) -> Output {
+    output(home.command(&[&["init"], args].concat()))
+}
+
+#[track_caller]
+fn init_ok(home: &Home, args: &[&str]) -> String {
+    let ran = init(home, args);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    text(&ran.stdout).to_owned()
+}
+
+/// All files of a home but those of the service: mode, target of a link, content.
+fn files(home: &Home) -> BTreeMap<String, (u32, String)> {
+    fn walk(dir: &Path, root: &Path, found: &mut BTreeMap<String, (u32, String)>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            let kind = fs::symlink_metadata(&path).unwrap();
+            if kind.is_dir() {
+                if ![".local", "run"].contains(&name.as_str()) {
+                    walk(&path, root, found);
+                }
+                continue;
+            }
+            let content = match fs::read_link(&path) {
+                Ok(target) => format!("-> {}", target.display()),
+                Err(_) => String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned(),
+            };
+            found.insert(name, (kind.mode() & 0o777, content));
+        }
+    }
+    let mut found = BTreeMap::new();
+    let root = home.path("");
+    walk(&root, &root, &mut found);
+    found
+}
+
+fn json(home: &Home, name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(home.path(name)).unwrap()).unwrap()
+}
+
+/// A person's settings: comments, their own hooks, odd indentation, a last comma.
+const SETTINGS: &str = r#"{
+   // my theme
+   "theme": "dark",   /* never light */
+   "hooks": {
+      "PreToolUse": [
+         {"matcher": "Bash", "hooks": [{"type": "command", "command": "echo hi"}]}
+      ],
+      "Stop": [],
+   },
+}
+"#;
+
+#[test]
+fn init_twice_is_init_once_and_remove_restores_every_byte() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    let linked = home.write("dotfiles/claude.json", SETTINGS);
+    fs::set_permissions(&linked, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::create_dir(home.path(".claude")).unwrap();
+    symlink(&linked, home.path(".claude/settings.json")).unwrap();
+    home.write(".gemini/settings.json", "{}");
+    home.write(".qwen/settings.json", "{\n\t\"hooks\": {}\n}");
+    home.write(".cline/hooks/Other", "#!/bin/sh\n");
+    for agent in AGENTS {
+        let before = files(&home);
+        init_ok(&home, &["--yes", "--agent", agent]);
+        let once = files(&home);
+        assert_ne!(once, before, "{agent}");
+        let again = init_ok(&home, &["--yes", "--agent", agent]);
+        assert!(again.starts_with("Nothing to change."), "{agent}: {again}");
+        assert_eq!(files(&home), once, "{agent}");
+        // Other options, and back.
+        init_ok(&home, &["--yes", "--agent", agent, "--light", "--text"]);
+        init_ok(&home, &["--yes", "--agent", agent]);
+        assert_eq!(files(&home), once, "{agent}");
+        init_ok(&home, &["--yes", "--agent", agent, "--remove"]);
+        assert_eq!(files(&home), before, "{agent}");
+        let nothing = init_ok(&home, &["--yes", "--agent", agent, "--remove"]);
+        assert_eq!(nothing, "Nothing to change.\n", "{agent}");
+    }
+}
+
+#[test]
+fn what_others_wrote_stays_and_the_first_file_is_kept() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    let path = home.write(".claude/settings.json", SETTINGS);
+    let shown = init_ok(&home, &["--yes", "--agent", "claude-code"]);
+    assert!(shown.contains("+"), "{shown}");
+    let written = fs::read_to_string(&path).unwrap();
+    for part in [
+        "// my theme",
+        "/* never light */",
+        "\"echo hi\"",
+        "\"theme\": \"dark\"",
+    ] {
+        assert!(written.contains(part), "{part} in {written}");
+    }
+    let backup = home.path(".claude/settings.json.unstuck-backup");
+    assert_eq!(fs::read_to_string(&backup).unwrap(), SETTINGS);
+    // Since then a person has changed something: only what is ours goes.
+    let changed = written
+        .replace("dark", "light")
+        .replace("my theme", "the theme");
+    fs::write(&path, &changed).unwrap();
+    init_ok(&home, &["--yes", "--agent", "claude-code", "--remove"]);
+    let left = fs::read_to_string(&path).unwrap();
+    for part in [
+        "// the theme",
+        "\"light\"",
+        "/* never light */",
+        "\"echo hi\"",
+    ] {
+        assert!(left.contains(part), "{part} in {left}");
+    }
+    assert!(!left.contains("unstuck"), "{left}");
+    assert_eq!(fs::read_to_string(&backup).unwrap(), SETTINGS);
+}
+
+#[test]
+fn each_agent_gets_the_form_that_it_reads() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    for agent in AGENTS {
+        init_ok(&home, &["--yes", "--agent", agent]);
+    }
+    let program = env!("CARGO_BIN_EXE_unstuck");
+    let claude = json(&home, ".claude/settings.json");
+    let hook = &claude["hooks"]["PostToolBatch"][0];
+    assert_eq!(hook["matcher"], "*");
+    assert_eq!(hook["hooks"][0]["type"], "command");
+    assert_eq!(
+        hook["hooks"][0]["command"],
+        format!("{program} hook claude-code")
+    );
+    assert_eq!(hook["hooks"][0]["timeout"], 2);
+    let matcher = &claude["hooks"]["PostToolUse"][0]["matcher"];
+    assert_eq!(matcher, "Edit|Write|NotebookEdit");
+    assert_eq!(claude["hooks"]["MessageDisplay"], Value::Null);
+    let codex = json(&home, ".codex/hooks.json");
+    assert_eq!(codex["hooks"]["PostToolUse"][0]["hooks"][0]["timeout"], 2);
+    assert_eq!(
+        codex.as_object().unwrap().len(),
+        1,
+        "Codex refuses other members"
+    );
+    let gemini = json(&home, ".gemini/settings.json");
+    assert_eq!(gemini["hooksConfig"]["enabled"], true);
+    assert_eq!(
+        gemini["hooks"]["AfterTool"][0]["hooks"][0]["timeout"],
+        2_000
+    );
+    assert_eq!(
+        gemini["hooks"]["AfterTool"][0]["hooks"][0]["name"],
+        "unstuck"
+    );
+    let qwen = json(&home, ".qwen/settings.json");
+    assert_eq!(qwen["hooks"]["PreToolUse"][0]["hooks"][0]["timeout"], 2);
+    let copilot = json(&home, ".copilot/hooks/unstuck.json");
+    assert_eq!(copilot["version"], 1);
+    let hook = &copilot["hooks"]["preToolUse"][0];
+    let command = format!("{program} hook copilot --event preToolUse");
+    assert_eq!(hook["bash"], command);
+    assert_eq!(hook["timeoutSec"], 2);
+    let script = home.path(".cline/hooks/PreToolUse");
+    assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);
+    let script = fs::read_to_string(script).unwrap();
+    assert!(script.ends_with(&format!("exec {program} hook cline --event PreToolUse\n")));
+    for (path, agent) in [
+        (".config/opencode/plugin/unstuck.js", "opencode"),
+        (".pi/agent/extensions/unstuck.ts", "pi"),
+    ] {
+        let plugin = fs::read_to_string(home.path(path)).unwrap();
+        let words = format!("= [\"{program}\",\"hook\",\"{agent}\"];");
+        assert!(plugin.contains(&words), "{plugin}");
+    }
+    // Nothing before a call, and what is said while it is said.
+    init_ok(
+        &home,
+        &["--yes", "--agent", "claude-code", "--light", "--text"],
+    );
+    let claude = json(&home, ".claude/settings.json");
+    assert_eq!(claude["hooks"]["PreToolUse"], Value::Null);
+    assert!(claude["hooks"]["MessageDisplay"].is_array());
+}
+
+#[test]
+fn agents_are_found_by_their_directory_or_program() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    let nobody = init(&home, &["--yes"]);
+    assert_eq!(nobody.status.code(), Some(3), "{nobody:?}");
+    fs::create_dir(home.path(".codex")).unwrap();
+    let qwen = home.write("bin/qwen", "#!/bin/sh\n");
+    fs::set_permissions(&qwen, fs::Permissions::from_mode(0o755)).unwrap();
+    home.write("bin/gemini", "not a program\n");
+    let mut command = home.command(&["init", "--yes"]);
+    command.env("PATH", home.path("bin"));
+    let ran = output(command);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(home.path(".codex/hooks.json").exists());
+    assert!(home.path(".qwen/settings.json").exists());
+    assert!(!home.path(".gemini").exists());
+    // Its own variable says where an agent keeps its files.
+    let mut command = home.command(&["init", "--yes", "--agent", "claude-code"]);
+    command.env("CLAUDE_CONFIG_DIR", home.path("elsewhere"));
+    assert_eq!(output(command).status.code(), Some(0));
+    assert!(home.path("elsewhere/settings.json").exists());
+}
+
+#[test]
+fn nothing_is_written_unasked_or_into_a_file_that_is_not_understood() {
+    let home = Home::new();
+    let before = files(&home);
+    let dry = init_ok(&home, &["--dry-run", "--agent", "codex"]);
+    assert!(dry.contains("+++") && dry.contains("hook codex"), "{dry}");
+    let unasked = init(&home, &["--agent", "codex"]);
+    assert_eq!(unasked.status.code(), Some(2));
+    assert!(text(&unasked.stderr).contains("--yes"), "{unasked:?}");
+    assert_eq!(files(&home), before);
+    for settings in [
+        "{\"a\": ",
+        "[]",
+        "{\"hooks\": []}",
+        "{a: 1}",
+        "{\"hooks\": {\"Stop\": {}}}",
+    ] {
+        home.write(".claude/settings.json", settings);
+        let refused = init(&home, &["--yes", "--agent", "claude-code"]);
+        assert_eq!(refused.status.code(), Some(1), "{settings}");
+        assert!(
+            text(&refused.stderr).contains("is not changed"),
+            "{refused:?}"
+        );
+        let snippet = text(&refused.stdout);
+        assert!(snippet.contains("hook claude-code"), "{snippet}");
+        let left = fs::read_to_string(home.path(".claude/settings.json")).unwrap();
+        assert_eq!(left, settings);
+    }
+    // A file of somebody else by the name of ours.
+    let own = home.write(".cline/hooks/PreToolUse", "#!/bin/sh\necho mine\n");
+    let refused = init(&home, &["--yes", "--agent", "cline"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&own).unwrap(), "#!/bin/sh\necho mine\n");
+    init(&home, &["--yes", "--agent", "cline", "--remove"]);
+    assert!(own.exists());
+}
+
+#[test]
+fn a_teams_service_is_named_by_https_and_its_token_by_a_variable() {
+    let home = Home::new();
+    let url = "https://unstuck.example.com/";
+    let team = ["--dry-run", "--http", url, "--token-env", "TEAM_TOKEN"];
+    let shown = |agent: &str, more: &[&str]| {
+        init_ok(&home, &[&team[..], &["--agent", agent], more].concat())
+    };
+    let claude = shown("claude-code", &[]);
+    for part in [
+        "\"type\": \"http\"",
+        "\"url\": \"https://unstuck.example.com/v1/hooks/claude-code\"",
+        "\"Authorization\": \"Bearer $TEAM_TOKEN\"",
+        "\"allowedEnvVars\": [\"TEAM_TOKEN\"]",
+    ] {
+        assert!(claude.contains(part), "{part} in {claude}");
+    }
+    let arguments = "--http https://unstuck.example.com --token-env TEAM_TOKEN";
+    assert!(shown("codex", &[]).contains(&format!("hook codex {arguments}")));
+    assert!(shown("qwen", &[]).contains("\"type\": \"http\""));
+    // Only the command can end its run.
+    let qwen = shown("qwen", &["--unattended"]);
+    assert!(qwen.contains(&format!("hook qwen {arguments}")), "{qwen}");
+    let plugin = r#""--http","https://unstuck.example.com","--token-env","TEAM_TOKEN"]"#;
+    assert!(shown("opencode", &[]).contains(plugin));
+    for args in [
+        &["--http", "http://unstuck.example.com"][..],
+        &["--http", url, "--token-env", "not a name"],
+        &["--token-env", "TEAM_TOKEN"],
+    ] {
+        let refused = init(&home, &[&["--dry-run", "--agent", "codex"], args].concat());
+        assert_eq!(refused.status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn the_files_of_a_repository_work_for_those_without_the_program() {
+    let home = Home::new();
+    for agent in AGENTS {
+        init_ok(&home, &["--yes", "--project", "--agent", agent]);
+    }
+    let written: Vec<String> = files(&home).into_keys().collect();
+    let expected = [
+        ".config/unstuck/unstuck.toml",
+        "work/.claude/settings.json",
+        "work/.clinerules/hooks/PostToolUse",
+        "work/.clinerules/hooks/PreCompact",
+        "work/.clinerules/hooks/PreToolUse",
+        "work/.clinerules/hooks/TaskComplete",
+        "work/.clinerules/hooks/TaskStart",
+        "work/.clinerules/hooks/UserPromptSubmit",
+        "work/.codex/hooks.json",
+        "work/.gemini/settings.json",
+        "work/.github/hooks/unstuck.json",
+        "work/.opencode/plugin/unstuck.js",
+        "work/.pi/extensions/unstuck.ts",
+        "work/.qwen/settings.json",
+    ];
+    assert_eq!(written, expected);
+    let claude = json(&home, "work/.claude/settings.json");
+    let command = claude["hooks"]["Stop"][0]["hooks"][0]["command"]
+        .as_str()
+        .unwrap();
+    assert!(!command.contains('/'.to_string().as_str()) || command.contains("/dev/null"));
+    // Without the program, the agent goes on.
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell
+        .args(["-c", command])
+        .env_clear()
+        .env("PATH", "/nowhere");
+    shell
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let ran = output(shell);
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    init_ok(
+        &home,
+        &["--yes", "--project", "--remove", "--agent", "claude-code"],
+    );
+    assert!(!home.path("work/.claude/settings.json").exists());
+}
+
+#[test]
+fn unattended_and_shadow_are_keys_of_the_users_own_file() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    fs::create_dir(home.path(".codex")).unwrap();
+    let own = home.path(".config/unstuck/unstuck.toml");
+    let before = fs::read_to_string(&own).unwrap();
+    init_ok(&home, &["--yes", "--unattended"]);
+    init_ok(&home, &["--yes", "--shadow"]);
+    let config: toml::Table = toml::from_str(&fs::read_to_string(&own).unwrap()).unwrap();
+    let hooks = config["hooks"].as_table().unwrap();
+    assert_eq!(hooks["kill"].as_bool(), Some(true));
+    assert_eq!(hooks["escalate"].as_str(), Some("stop"));
+    assert_eq!(hooks["shadow"].as_bool(), Some(true));
+    let checked = output(home.command(&["config", "check", "--config", own.to_str().unwrap()]));
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    init_ok(&home, &["--yes", "--remove"]);
+    assert_eq!(fs::read_to_string(&own).unwrap(), before);
+}
