@@ -5,18 +5,20 @@
 //! waits for none, and among those that are due the TERMINATEs go first.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     time::Duration,
 };
 
 use backon::ExponentialBackoff;
 use tokio::time::Instant;
 
-use crate::domain::{Action, SessionId, VerdictId, VerdictRecord};
+use crate::domain::{Action, VerdictId, VerdictRecord};
 
-/// Beyond this many the feed is not read further. Nothing is lost: the rest waits in
+/// Beyond this many the feeds are not read further. Nothing is lost: the rest waits in
 /// the log.
-pub(super) const PENDING_MAX: usize = 256;
+const PENDING_MAX: usize = 256;
+/// Of these, the last are kept for TERMINATEs: they are read ahead of the others.
+const PENDING_TERMINATIONS_MIN: usize = 64;
 
 /// A notification until it is delivered, refused or expired.
 struct PendingNotification {
@@ -29,29 +31,99 @@ struct PendingNotification {
     backoff: Option<ExponentialBackoff>,
 }
 
-#[derive(Default)]
 pub(super) struct PendingNotifications {
     by_id: BTreeMap<VerdictId, PendingNotification>,
-    /// Finished while an earlier one was not.
-    finished: BTreeSet<VerdictId>,
+    /// All notifications up to this one have been read from the feed, so those that are
+    /// not in `by_id` are finished.
+    read_until: VerdictId,
+    /// The last TERMINATE that was read ahead.
+    terminations_read_until: VerdictId,
+    /// The last id that `finish` returned.
+    cursor: VerdictId,
     /// The endpoint as a whole is not to be called before this time.
     paused_until: Option<Instant>,
 }
 
-impl PendingNotifications {
-    pub fn is_full(&self) -> bool {
-        self.by_id.len() + self.finished.len() >= PENDING_MAX
-    }
-
-    pub fn insert(&mut self, record: VerdictRecord, expires_at: Instant, now: Instant) {
-        let pending = PendingNotification {
+impl PendingNotification {
+    fn new(record: VerdictRecord, expires_at: Instant, now: Instant) -> Self {
+        Self {
             expires_at,
             due_at: now,
             is_in_flight: false,
             backoff: None,
             record,
-        };
-        self.by_id.insert(pending.record.verdict.id, pending);
+        }
+    }
+
+    fn terminates(&self) -> bool {
+        self.record.verdict.action == Some(Action::Terminate)
+    }
+}
+
+impl PendingNotifications {
+    /// Nothing is pending up to the cursor.
+    pub fn new(cursor: VerdictId) -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            read_until: cursor,
+            terminations_read_until: cursor,
+            cursor,
+            paused_until: None,
+        }
+    }
+
+    /// Where the feed of all notifications continues.
+    pub fn read_until(&self) -> VerdictId {
+        self.read_until
+    }
+
+    /// Where the feed of TERMINATEs continues.
+    pub fn terminations_read_until(&self) -> VerdictId {
+        self.terminations_read_until.max(self.read_until)
+    }
+
+    /// Gives up what was not read up to this id.
+    pub fn skip_to(&mut self, id: VerdictId) {
+        self.read_until = id;
+    }
+
+    pub fn may_read(&self) -> bool {
+        self.by_id.len() < PENDING_MAX - PENDING_TERMINATIONS_MIN
+    }
+
+    pub fn may_read_terminations(&self) -> bool {
+        self.by_id.len() < PENDING_MAX
+    }
+
+    /// Inserts the next notification of the feed.
+    pub fn insert(&mut self, record: VerdictRecord, expires_at: Instant, now: Instant) {
+        let pending = PendingNotification::new(record, expires_at, now);
+        let id = pending.record.verdict.id;
+        self.read_until = id;
+        let was_read_ahead = pending.terminates() && id <= self.terminations_read_until;
+        if !was_read_ahead {
+            self.by_id.insert(id, pending);
+        }
+    }
+
+    /// Inserts the next notification of the feed of TERMINATEs.
+    pub fn insert_ahead(&mut self, record: VerdictRecord, expires_at: Instant, now: Instant) {
+        let id = record.verdict.id;
+        if id > self.terminations_read_until() {
+            self.terminations_read_until = id;
+            let pending = PendingNotification::new(record, expires_at, now);
+            self.by_id.insert(id, pending);
+        }
+    }
+
+    /// The notifications that wait only for their time. The others are in flight or
+    /// wait for an earlier one of their session.
+    fn startable(&self) -> impl Iterator<Item = &PendingNotification> {
+        let mut earlier_sessions = HashSet::new();
+        self.by_id.values().filter(move |pending| {
+            let is_first = earlier_sessions.insert(&pending.record.verdict.session);
+            !pending.is_in_flight && (is_first || pending.terminates())
+        })
     }
 
     /// The next notification to attempt, and when it expires. It is in flight until
@@ -60,30 +132,18 @@ impl PendingNotifications {
         if self.paused_until.is_some_and(|until| until > now) {
             return None;
         }
-        let mut due: Option<&mut PendingNotification> = None;
-        let mut earlier_sessions: HashSet<SessionId> = HashSet::new();
-        for pending in self.by_id.values_mut() {
-            let verdict = &pending.record.verdict;
-            let terminates = verdict.action == Some(Action::Terminate);
-            let is_first = earlier_sessions.insert(verdict.session.clone());
-            let is_due = !pending.is_in_flight && pending.due_at <= now && (is_first || terminates);
-            if is_due && terminates {
-                due = Some(pending);
-                break;
-            }
-            if is_due && due.is_none() {
-                due = Some(pending);
-            }
-        }
-        let pending = due?;
+        let due = self.startable().filter(|pending| pending.due_at <= now);
+        // The first TERMINATE, or the first of all.
+        let next = due.min_by_key(|pending| !pending.terminates())?;
+        let id = next.record.verdict.id;
+        let pending = self.by_id.get_mut(&id)?;
         pending.is_in_flight = true;
         Some((pending.record.clone(), pending.expires_at))
     }
 
-    /// When the next attempt or expiry is due. `None`: nothing is waiting.
+    /// When the next attempt or expiry is due. `None`: nothing waits for its time.
     pub fn next_due_at(&self) -> Option<Instant> {
-        let waiting = self.by_id.values().filter(|pending| !pending.is_in_flight);
-        let due_at = waiting.map(|pending| pending.due_at).min()?;
+        let due_at = self.startable().map(|pending| pending.due_at).min()?;
         Some(self.paused_until.map_or(due_at, |until| due_at.max(until)))
     }
 
@@ -124,14 +184,16 @@ impl PendingNotifications {
     /// if that has changed.
     pub fn finish(&mut self, id: VerdictId) -> Option<VerdictId> {
         self.by_id.remove(&id);
-        self.finished.insert(id);
-        let first_pending = self.by_id.first_key_value().map(|(first, _)| *first);
-        let still_ahead = match first_pending {
-            Some(first) => self.finished.split_off(&first),
-            None => BTreeSet::new(),
-        };
-        let done = std::mem::replace(&mut self.finished, still_ahead);
-        done.last().copied()
+        let first_pending = self.by_id.first_key_value().map(|(first, _)| first.0);
+        let finished_until = first_pending.map_or(self.read_until, |first| {
+            // The id need not be a verdict's.
+            VerdictId(first.saturating_sub(1)).min(self.read_until)
+        });
+        if finished_until <= self.cursor {
+            return None;
+        }
+        self.cursor = finished_until;
+        Some(finished_until)
     }
 }
 
@@ -143,7 +205,8 @@ mod tests {
     use crate::testing::verdict_record as record;
 
     fn pending(records: &[(u128, &str, Action)]) -> (PendingNotifications, Instant) {
-        let (mut pending, now) = (PendingNotifications::default(), Instant::now());
+        let mut pending = PendingNotifications::new(VerdictId(0));
+        let now = Instant::now();
         for (id, session, action) in records {
             let expires_at = now + Duration::from_secs(60);
             pending.insert(record(*id, session, *action), expires_at, now);
@@ -217,5 +280,48 @@ mod tests {
         pending.retry_later(VerdictId(1), backoff, hour, false, now);
         assert_eq!(pending.next_due_at(), Some(expires_at));
         assert!(!pending.is_first_failure(VerdictId(1)));
+    }
+
+    #[test]
+    fn nothing_is_due_while_an_earlier_notification_of_the_session_waits_or_is_in_flight() {
+        let (mut pending, now) = pending(&[(1, "a", Action::Warn), (2, "a", Action::Warn)]);
+        assert_eq!(started(&mut pending, now), [1]);
+        assert_eq!(pending.next_due_at(), None);
+        fail(&mut pending, 1, false, now);
+        assert!(pending.next_due_at().is_some_and(|due_at| due_at > now));
+    }
+
+    #[test]
+    fn any_number_may_finish_after_one_that_does_not() {
+        let (mut pending, now) = pending(&[(1, "poison", Action::Warn)]);
+        assert_eq!(started(&mut pending, now), [1]);
+        let expires_at = now + Duration::from_secs(60);
+        for id in 2..1_000 {
+            assert!(pending.may_read());
+            pending.insert(record(id, "fine", Action::Warn), expires_at, now);
+            assert_eq!(started(&mut pending, now), [id]);
+            assert_eq!(pending.finish(VerdictId(id)), None);
+        }
+        assert_eq!(pending.finish(VerdictId(1)), Some(VerdictId(999)));
+    }
+
+    #[test]
+    fn a_termination_that_was_read_ahead_is_sent_once_and_the_cursor_waits_for_the_others() {
+        let (mut pending, now) = pending(&[(1, "a", Action::Warn)]);
+        let expires_at = now + Duration::from_secs(60);
+        let termination = || record(3, "c", Action::Terminate);
+        pending.insert_ahead(termination(), expires_at, now);
+        pending.insert_ahead(termination(), expires_at, now);
+        assert_eq!(started(&mut pending, now), [3, 1]);
+        assert_eq!(pending.finish(VerdictId(3)), None);
+        assert_eq!(pending.finish(VerdictId(1)), Some(VerdictId(1)));
+        pending.insert(record(2, "b", Action::Warn), expires_at, now);
+        pending.insert(termination(), expires_at, now);
+        assert_eq!(started(&mut pending, now), [2]);
+        assert_eq!(pending.finish(VerdictId(2)), Some(VerdictId(3)));
+        // Read in order, it is not read ahead again.
+        pending.insert(record(4, "d", Action::Terminate), expires_at, now);
+        pending.insert_ahead(record(4, "d", Action::Terminate), expires_at, now);
+        assert_eq!(started(&mut pending, now), [4]);
     }
 }

@@ -16,8 +16,8 @@ use super::{
     pending::PendingNotifications,
 };
 use crate::{
-    domain::{VerdictId, VerdictRecord},
-    feed::{Feed, FeedError},
+    domain::{Action, VerdictId, VerdictRecord},
+    feed::{Feed, FeedError, VerdictFilter},
 };
 
 /// Concurrent attempts, so that the latency of a slow endpoint does not add up.
@@ -36,10 +36,14 @@ impl DeliveryWorker {
     pub async fn run(self, on_event: impl Fn(DeliveryEvent)) {
         let cursor_file = CursorFile::new(self.context.store.dir(), &self.endpoint.name);
         let saved_cursor = cursor_file.load().unwrap_or(self.context.start_after);
-        let mut read_until = saved_cursor;
-        let mut pending = PendingNotifications::default();
+        // A cursor after the last verdict is from another store.
+        let cursor = saved_cursor.min(self.context.store.last_verdict_id());
+        let mut pending = PendingNotifications::new(cursor);
         let mut attempts = FuturesUnordered::new();
-        while let Some(mut feed) = self.open_feed(read_until) {
+        while let Some(mut feed) =
+            self.open_feed(self.endpoint.verdict_filter(), pending.read_until())
+        {
+            let mut terminations = self.open_termination_feed(&pending);
             loop {
                 // Start the attempts that are due.
                 while attempts.len() < IN_FLIGHT_MAX
@@ -57,9 +61,8 @@ impl DeliveryWorker {
                         }
                     }
                     () = wait_until(next_due_at), if may_start => {}
-                    next = feed.next_record(), if !pending.is_full() => match next {
+                    next = feed.next_record(), if pending.may_read() => match next {
                         Ok(record) => {
-                            read_until = record.verdict.id;
                             let expires_at = self.expires_at(&record);
                             pending.insert(record, expires_at, Instant::now());
                         }
@@ -69,10 +72,22 @@ impl DeliveryWorker {
                         Err(error) => {
                             let endpoint = &self.endpoint.name;
                             tracing::error!(endpoint, %error, "notifications are lost");
-                            read_until = self.context.store.last_verdict_id();
+                            pending.skip_to(self.context.store.last_verdict_id());
                             break;
                         }
                     },
+                    next = next_termination(&mut terminations), if pending.may_read_terminations() => {
+                        match next {
+                            Ok(record) => {
+                                let expires_at = self.expires_at(&record);
+                                pending.insert_ahead(record, expires_at, Instant::now());
+                            }
+                            Err(FeedError::Draining) => return,
+                            Err(FeedError::TooSlow(_)) => break,
+                            // The other feed meets the same error, and logs it.
+                            Err(_) => terminations = None,
+                        }
+                    }
                     () = self.context.draining.cancelled() => return,
                 }
             }
@@ -151,15 +166,21 @@ impl DeliveryWorker {
         Instant::now() + remaining
     }
 
-    /// Opens the feed after the cursor; `None` if the store is closed. A cursor
-    /// before the retained log moves forward to it: no matching verdict followed it
-    /// for that long. A cursor after the last verdict is from another store and
-    /// moves back.
-    fn open_feed(&self, cursor: VerdictId) -> Option<Feed> {
-        let (store, filter) = (self.context.store.clone(), self.endpoint.verdict_filter());
-        let after = cursor
-            .min(store.last_verdict_id())
-            .max(store.retained_after());
+    /// Opens a feed of TERMINATEs only. It is read also while too many other
+    /// notifications are pending to read the feed of all.
+    fn open_termination_feed(&self, pending: &PendingNotifications) -> Option<Feed> {
+        let filter = VerdictFilter {
+            min_action: Some(Action::Terminate),
+            ..self.endpoint.verdict_filter()
+        };
+        self.open_feed(filter, pending.terminations_read_until())
+    }
+
+    /// Opens a feed after the cursor; `None` if the store is closed. A cursor before the
+    /// retained log moves forward to it: no matching verdict followed it for that long.
+    fn open_feed(&self, filter: VerdictFilter, cursor: VerdictId) -> Option<Feed> {
+        let store = self.context.store.clone();
+        let after = cursor.max(store.retained_after());
         Feed::new(store, filter, Some(after), self.context.draining.clone()).ok()
     }
 }
@@ -170,6 +191,14 @@ pub(super) async fn save_first_cursor(dir: Option<&Path>, endpoint: &str, cursor
     let cursor_file = CursorFile::new(dir, endpoint);
     if cursor_file.load().is_none() {
         cursor_file.save(cursor).await;
+    }
+}
+
+/// `None`: the feed is closed, so this does not complete.
+async fn next_termination(feed: &mut Option<Feed>) -> Result<VerdictRecord, FeedError> {
+    match feed {
+        Some(feed) => feed.next_record().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
     auth_delay::AnswerDelay,
     frame_reader::{FrameReader, MessageLimits, RequestFrames},
     quota::{AddressPermit, AddressQuota, Permit, TenantQuota},
-    reserve::ConnectionInfo,
+    reserve::{ConnectionInfo, ReserveSlot},
     retain_body,
     rpc::{self, LoadClass, ResponseKind, RpcSpec},
     scheduler::SchedulerHandle,
@@ -316,6 +316,9 @@ impl AdmissionState {
             })?
             .with_peer(peer);
         self.check_rate(spec, &caller)?;
+        if let Some(slot) = reserve_slot(request) {
+            slot.set_authorized(spec.access);
+        }
         let admitted = Admitted {
             call_permit: self.call_permit(spec, &caller)?,
             response_permit: self.response_permit(spec, &caller, peer)?,
@@ -460,6 +463,12 @@ fn health_watch_quota(limits: &Limits) -> AddressQuota {
 fn peer_address<B>(request: &HttpRequest<B>) -> Option<PeerAddress> {
     let connection = request.extensions().get::<ConnectionInfo>()?;
     Some(PeerAddress::new(connection.tcp.remote_addr()?.ip()))
+}
+
+/// The slot of a connection above `limits.connections_max`.
+fn reserve_slot<B>(request: &HttpRequest<B>) -> Option<&ReserveSlot> {
+    let connection = request.extensions().get::<ConnectionInfo>()?;
+    connection.reserve_slot.as_deref()
 }
 
 /// The caller, as admission found it.

@@ -3,11 +3,12 @@
 //!
 //! Who has connected is only known with the first request, so a connection above the
 //! limit is accepted into the reserve and its calls are told apart by the rpc table:
-//! rpcs of brokers are refused with UNAVAILABLE, everything else is served. A
-//! connection of the reserve gets a GOAWAY frame after [`RESERVE_AGE_MAX`]; calls that
-//! are open then, such as a watch, continue. When the reserve is full, the oldest
-//! connection that no operator or probe has used is closed for the new one, so brokers
-//! that reconnect in large numbers do not keep an operator out.
+//! rpcs of brokers and health watches are refused with UNAVAILABLE, everything else is
+//! served. A connection of the reserve gets a GOAWAY frame after [`RESERVE_AGE_MAX`];
+//! calls that are open then, such as an operator's watch, continue. When the reserve is
+//! full, the oldest connection on which no operator was authorized is closed for the
+//! new one, so neither brokers that reconnect in large numbers nor callers without a
+//! token keep an operator out.
 
 use std::{
     collections::VecDeque,
@@ -36,8 +37,16 @@ use tonic::{
 };
 use tower_layer::Layer;
 
-use super::{listener::Connection, rpc, status, tls::MaybeTlsStream};
-use crate::telemetry::{Metrics, Rejection};
+use super::{
+    listener::Connection,
+    rpc::{self, ResponseKind},
+    status,
+    tls::MaybeTlsStream,
+};
+use crate::{
+    auth::Access,
+    telemetry::{Metrics, Rejection},
+};
 
 /// Connections of the reserve.
 pub const RESERVE_CONNECTIONS_MAX: usize = 64;
@@ -73,9 +82,11 @@ pub struct ReserveSlot {
 enum SlotUse {
     /// Nothing yet.
     None,
-    /// Only calls of a broker, which were refused.
+    /// Only calls that were refused, of a broker or a health watch.
     Refused,
-    /// An operator or a probe called.
+    /// A probe was served. It needs no token.
+    Probe,
+    /// An operator was authorized.
     Served,
 }
 
@@ -96,14 +107,19 @@ impl Reserve {
     }
 
     /// Takes a slot. If all are taken, the connection that an operator needs least is
-    /// closed. `None`: all are used by operators and probes.
+    /// closed. `None`: all are used by operators.
     pub fn take_slot(&self) -> Option<ReservePermit> {
         let mut open = self.slots.open.lock();
         if open.len() >= self.slots.limit {
+            // Probes have been answered. Brokers and operators that have not called yet
+            // are newer than them, unless they wait.
             let evicted = open
                 .iter()
                 .position(|slot| slot.is_used_for(SlotUse::Refused))
-                .or_else(|| open.iter().position(|slot| slot.is_used_for(SlotUse::None)))
+                .or_else(|| {
+                    open.iter()
+                        .position(|slot| !slot.is_used_for(SlotUse::Served))
+                })
                 .and_then(|index| open.remove(index))?;
             evicted.evicted.cancel();
             if evicted.is_used_for(SlotUse::None) {
@@ -144,10 +160,25 @@ impl ReserveSlot {
 
     /// Marks the slot as refused. `true`: it was not used before.
     fn set_refused(&self) -> bool {
-        let (unused, refused) = (SlotUse::None as u8, SlotUse::Refused as u8);
+        self.set_first_use(SlotUse::Refused)
+    }
+
+    fn set_first_use(&self, first: SlotUse) -> bool {
+        let unused = SlotUse::None as u8;
         self.last_use
-            .compare_exchange(unused, refused, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(unused, first as u8, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Marks the slot as used by a call that admission has authorized. Only one that
+    /// needs a token keeps the connection from being closed for another.
+    pub fn set_authorized(&self, access: Access) {
+        if access == Access::Public {
+            self.set_first_use(SlotUse::Probe);
+        } else {
+            let served = SlotUse::Served as u8;
+            self.last_use.store(served, Ordering::Relaxed);
+        }
     }
 }
 
@@ -184,7 +215,7 @@ pub struct ConnectionInfo {
     pub reserve_slot: Option<Arc<ReserveSlot>>,
 }
 
-/// Refuses the rpcs of brokers on connections of the reserve.
+/// Refuses the rpcs of brokers, and health watches, on connections of the reserve.
 #[derive(Clone)]
 pub struct ReserveLayer {
     pub connections_max: usize,
@@ -223,7 +254,9 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let info = request.extensions().get::<ConnectionInfo>();
         let slot = info.and_then(|info| info.reserve_slot.as_ref());
-        if rpc::find(request.uri().path()).is_for_brokers() {
+        let spec = rpc::find(request.uri().path());
+        // A health watch needs no token and would stay open after GOAWAY.
+        if spec.is_for_brokers() || spec.response == ResponseKind::HealthStream {
             if slot.is_some_and(|slot| slot.set_refused()) {
                 self.layer
                     .metrics
@@ -231,10 +264,6 @@ where
             }
             let refused = status::too_many_connections(self.layer.connections_max, RESERVE_AGE_MAX);
             return Either::Right(ready(Ok(refused.into_http())));
-        }
-        if let Some(slot) = slot {
-            slot.last_use
-                .store(SlotUse::Served as u8, Ordering::Relaxed);
         }
         Either::Left(self.inner.call(request))
     }
@@ -245,6 +274,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::auth::TokenRole;
 
     fn reserve(limit: usize) -> (Reserve, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new(["exact_repeat"]).unwrap());
@@ -260,14 +290,13 @@ mod tests {
         !page.contains("unstuck_rejected_total{reason=\"connections_max\"} 0\n")
     }
 
+    const OPERATOR: Access = Access::Roles(&[TokenRole::Operator]);
+
     #[test]
     fn a_full_reserve_closes_refused_brokers_first_and_never_operators() {
         let (reserve, metrics) = reserve(3);
         let [served, unused, refused] = [0; 3].map(|_| reserve.take_slot().unwrap());
-        served
-            .slot
-            .last_use
-            .store(SlotUse::Served as u8, Ordering::Relaxed);
+        served.slot.set_authorized(OPERATOR);
         assert!(refused.slot.set_refused());
         assert!(!refused.slot.set_refused(), "counted once");
 
@@ -279,12 +308,24 @@ mod tests {
         assert!(fourth.eviction.as_mut().now_or_never().is_none());
 
         for permit in [&fourth, &fifth] {
-            let last_use = &permit.slot.last_use;
-            last_use.store(SlotUse::Served as u8, Ordering::Relaxed);
+            permit.slot.set_authorized(OPERATOR);
         }
         assert!(reserve.take_slot().is_none());
         assert!(!is_evicted(&served));
         drop(served);
         assert!(reserve.take_slot().is_some());
+    }
+
+    #[test]
+    fn a_probe_is_closed_for_an_operator_and_an_operator_that_probes_is_not() {
+        let (reserve, metrics) = reserve(2);
+        let [probe, operator] = [0; 2].map(|_| reserve.take_slot().unwrap());
+        operator.slot.set_authorized(OPERATOR);
+        for permit in [&probe, &operator] {
+            permit.slot.set_authorized(Access::Public);
+        }
+        assert!(reserve.take_slot().is_some());
+        assert!(is_evicted(&probe) && !is_evicted(&operator));
+        assert!(!rejected(&metrics), "it was served");
     }
 }

@@ -16,6 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 use tonic::{Code, Status, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
 use unstuck::pb::{
     self, EventResult, RecordEventRequest, detection_service_client::DetectionServiceClient,
@@ -23,6 +24,7 @@ use unstuck::pb::{
 };
 
 use crate::{
+    auth::Tokens,
     harness::*,
     lifecycle::{Running, directory, unstuck},
 };
@@ -151,6 +153,44 @@ async fn operators_and_probes_get_through_while_brokers_hold_all_connections() {
         assert!(answer.unwrap().status().is_success(), "{page}");
     }
     drop(brokers);
+}
+
+#[tokio::test]
+async fn callers_without_a_token_do_not_keep_operators_out() {
+    let tokens = Tokens::new(&["operator"]);
+    let limits = "[limits]\nconnections_max = 256\n";
+    let server = Server::with(&(limits.to_owned() + &tokens.config())).await;
+    // One connection is the server's own client.
+    let mut idle = Vec::new();
+    for _ in 0..255 {
+        idle.push(served(server.grpc).await);
+    }
+    // As many as the reserve has, used for all that needs no token.
+    let mut callers = Vec::new();
+    for _ in 0..64 {
+        let channel = connect(server.grpc, |endpoint| endpoint).await;
+        let mut health = HealthClient::new(channel.clone());
+        within(health.check(HealthCheckRequest::default()))
+            .await
+            .unwrap();
+        let watch = within(health.watch(HealthCheckRequest::default())).await;
+        assert_no_connection(watch.map(drop).unwrap_err(), 256);
+        let mut sessions = SessionServiceClient::new(channel);
+        let list = sessions.list_sessions(pb::ListSessionsRequest::default());
+        let refused = within(list).await.map(drop).unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+        callers.push(sessions);
+    }
+    for _ in 0..3 {
+        let mut command = unstuck(Path::new("."), &["sessions"], &[]);
+        command
+            .env("UNSTUCK_SERVER", server.grpc.to_string())
+            .env("UNSTUCK_TOKEN", tokens.of("operator"));
+        let run = move || CommandOutput::from(command.output().unwrap());
+        let ran = within(tokio::task::spawn_blocking(run)).await.unwrap();
+        ran.ends_with(0);
+    }
+    drop((idle, callers));
 }
 
 #[tokio::test]

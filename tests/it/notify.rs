@@ -277,6 +277,29 @@ async fn notifications_that_a_receiver_cannot_process_hold_up_no_others() {
 }
 
 #[tokio::test]
+async fn one_notification_that_fails_for_ever_holds_up_none_of_hundreds_that_follow() {
+    let mut receiver = Receiver::start_with_poison("poison").await;
+    let server = Server::with(&entry("a", receiver.address, "")).await;
+    server.terminate("poison").await;
+    for n in 0..300 {
+        let verdict = server.terminate(&format!("fine-{n}")).await;
+        assert_eq!(receiver.next().await.id(), verdict.verdict_id);
+    }
+}
+
+#[tokio::test]
+async fn a_termination_is_sent_though_hundreds_of_others_fail() {
+    let mut receiver = Receiver::start_with_poison("poison").await;
+    let server = Server::with(&entry("a", receiver.address, "")).await;
+    for n in 0..300 {
+        let calls = call("t", "{}", "x").times(3);
+        server.play(&format!("poison-{n}"), calls).await;
+    }
+    let verdict = server.terminate("fine").await;
+    assert_eq!(receiver.next().await.id(), verdict.verdict_id);
+}
+
+#[tokio::test]
 async fn a_refused_notification_is_not_sent_again() {
     let mut receiver = Receiver::start(&[Answer::Status(404), Answer::Status(302)]).await;
     let server = Server::with(&entry("a", receiver.address, "")).await;
