@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// equal, which cost less, are still followed.
 pub(crate) type PeriodBudget = WorkBudget<12>;
 /// The budget for words, sentences, chunks and reports.
-pub(crate) type TextBudget = WorkBudget<6>;
+pub(crate) type TextBudget = WorkBudget<12>;
 
 /// The work that a text may still cause. One unit is ten to thirty instructions, counted
 /// on the costliest texts known (`benches/counts.rs`).
