@@ -142,10 +142,13 @@ impl HookHandler<'_> {
         is_labelled_now: bool,
     ) -> Result<Option<Arc<Verdict>>, Status> {
         let is_known_text = self.sessions.with(&event.session, |known| {
-            if let EventBody::Call(call) = &mut event.body
-                && let Some(outcome) = known.take_outcome(&event.event_id)
-            {
-                outcome.apply_to(call);
+            if let EventBody::Call(call) = &mut event.body {
+                if event.round_id.is_empty() {
+                    event.round_id = known.round_of(call);
+                }
+                if let Some(outcome) = known.take_outcome(&event.event_id) {
+                    outcome.apply_to(call);
+                }
             }
             let is_agent_turn =
                 matches!(&event.body, EventBody::Turn(turn) if turn.role == Role::Agent);
@@ -172,6 +175,9 @@ impl HookHandler<'_> {
 
     /// Whether the call may be made. A refusal is recorded.
     fn check_asked_call(&self, asked: AskedCall) -> Result<Option<Demand>, Status> {
+        self.sessions.with(&self.payload.session, |known| {
+            known.announce_call(&asked.call_id, &asked.call);
+        });
         if self.settings.shadow {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::{
-    domain::{Cost, Labels, SessionId, Verdict, VerdictId},
+    domain::{Cost, Labels, SessionId, ToolCall, Verdict, VerdictId},
     ingest::ReportedOutcome,
 };
 
@@ -44,6 +44,17 @@ pub(super) struct HookSession {
     outcomes: VecDeque<(String, ReportedOutcome)>,
     /// The last prompt whose turn was answered with more work.
     reworked_prompt: Option<String>,
+    round: OpenRound,
+}
+
+/// The calls that the agent has announced together, before the first of them was done:
+/// those of one response of the model, for agents that do not say which these are.
+#[derive(Default)]
+struct OpenRound {
+    id: String,
+    calls: VecDeque<blake3::Hash>,
+    /// A call is done, so the next one belongs to another response.
+    has_result: bool,
 }
 
 impl HookSessions {
@@ -79,6 +90,7 @@ impl HookSession {
             asked: VecDeque::new(),
             outcomes: VecDeque::new(),
             reworked_prompt: None,
+            round: OpenRound::default(),
         }
     }
 
@@ -119,12 +131,44 @@ impl HookSession {
         Some(outcome)
     }
 
+    /// A call is about to be made.
+    pub fn announce_call(&mut self, call_id: &str, call: &ToolCall) {
+        if self.round.has_result || self.round.calls.is_empty() {
+            self.round = OpenRound {
+                id: call_id.to_owned(),
+                ..OpenRound::default()
+            };
+        }
+        push_bounded(&mut self.round.calls, fingerprint(call), OUTCOMES_MAX);
+    }
+
+    /// The round of a call that is done; empty if it was not announced.
+    pub fn round_of(&mut self, call: &ToolCall) -> String {
+        let wanted = fingerprint(call);
+        let position = self.round.calls.iter().position(|known| *known == wanted);
+        let Some(position) = position else {
+            return String::new();
+        };
+        self.round.calls.remove(position);
+        self.round.has_result = true;
+        self.round.id.clone()
+    }
+
     /// Whether the end of this prompt's turn may be answered with more work: once.
     pub fn may_rework(&mut self, prompt_id: String) -> bool {
         let is_first = self.reworked_prompt.as_ref() != Some(&prompt_id);
         self.reworked_prompt = Some(prompt_id);
         is_first
     }
+}
+
+/// The same before and after the call.
+fn fingerprint(call: &ToolCall) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(call.tool.as_bytes());
+    hasher.update(&[0]);
+    hasher.update(call.args.as_text().as_bytes());
+    hasher.finalize()
 }
 
 /// Adds an entry. Returns the oldest if there are too many.
@@ -190,6 +234,25 @@ mod tests {
             assert!(entry.may_rework("p1".to_owned()));
             assert!(!entry.may_rework("p1".to_owned()));
             assert!(entry.may_rework("p2".to_owned()));
+        });
+    }
+
+    #[test]
+    fn calls_that_are_announced_together_are_a_round() {
+        let call = |tool: &str| ToolCall {
+            tool: tool.to_owned(),
+            ..ToolCall::default()
+        };
+        table().with(&session("s"), |entry| {
+            for (id, tool) in [("1", "a"), ("2", "a"), ("3", "b")] {
+                entry.announce_call(id, &call(tool));
+            }
+            assert_eq!(entry.round_of(&call("a")), "1");
+            assert_eq!(entry.round_of(&call("b")), "1");
+            // The next call comes after a result, so it is of another response.
+            entry.announce_call("4", &call("a"));
+            assert_eq!(entry.round_of(&call("a")), "4");
+            assert_eq!(entry.round_of(&call("a")), "", "it was not announced");
         });
     }
 

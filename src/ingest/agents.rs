@@ -1,5 +1,5 @@
 //! The agents, one file each. `dialect` has what the programs share whose hooks are
-//! modelled on those of Claude Code.
+//! modelled on those of Claude Code, `plug_in` what our own plug-ins understand.
 
 mod claude_code;
 mod cline;

@@ -61,10 +61,18 @@ async fn hook(server: &Server, path: &str, body: &Value) -> Value {
 async fn replay(server: &Server, agent: &str, file: &str) -> Vec<(String, Value)> {
     let mut replies = Vec::new();
     for Recorded { event, body } in recorded(file) {
-        let path = format!("{agent}?event={event}");
+        // The plug-ins of opencode and pi say which session it is.
+        let path = format!("{agent}?event={event}&session=of-{agent}");
         replies.push((event, hook(server, &path, &body).await));
     }
     replies
+}
+
+/// Sends a recorded run and returns the id of its session.
+pub async fn replay_recorded(server: &Server, agent: &str, file: &str) -> String {
+    replay(server, agent, file).await;
+    let Recorded { body, .. } = recorded(file).remove(0);
+    text(&body, "/session_id").to_owned()
 }
 
 /// The replies to one kind of event.
@@ -553,6 +561,10 @@ async fn healthy_runs_get_empty_replies() {
         ("codex", "codex-0.169.0.mixed"),
         ("gemini", "gemini-cli-0.61.0.mixed"),
         ("qwen", "qwen-code-0.24.4.mixed"),
+        ("copilot", "copilot-cli-1.0.102.mixed"),
+        ("cline", "cline-3.0.65.mixed"),
+        ("opencode", "opencode-1.18.33.mixed"),
+        ("pi", "pi-0.73.1.mixed"),
     ] {
         for (event, reply) in replay(&server, agent, file).await {
             assert_eq!(reply, json!({}), "{agent}: {event}");
@@ -560,6 +572,121 @@ async fn healthy_runs_get_empty_replies() {
         let unknown =
             format!("unstuck_hooks_total{{agent=\"{agent}\",event=\"unknown\",reply=\"none\"}}");
         assert_eq!(server.metric(&unknown).await, 0.0);
+    }
+}
+
+/// A read that is about to be made and one that is done, for agents without a recorded loop.
+fn read_of(agent: &str, n: u32) -> [(&'static str, Value); 2] {
+    let id = format!("call_{n}");
+    match agent {
+        "cline" => {
+            let call = |member: &str| {
+                json!({
+                    "sessionContext": {"rootSessionId": "cline-1"},
+                    "agent_id": "agent_1",
+                    "parent_agent_id": null,
+                    "iteration": n,
+                    member: {
+                        "id": id,
+                        "name": "read_files",
+                        "input": {"files": [{"path": "/home/dev/demo/a.txt"}]},
+                        "output": [{"query": "a.txt", "result": "1 | hello", "success": true}],
+                    },
+                })
+            };
+            [
+                ("PreToolUse", call("tool_call")),
+                ("PostToolUse", call("tool_result")),
+            ]
+        }
+        "opencode" => {
+            let args = json!({"filePath": "/home/dev/demo/a.txt"});
+            let i = json!({"tool": "read", "sessionID": "of-opencode", "callID": id, "args": args});
+            [
+                ("tool.execute.before", json!({"i": i, "o": {"args": args}})),
+                (
+                    "tool.execute.after",
+                    json!({"i": i, "o": {"output": "1: hello"}}),
+                ),
+            ]
+        }
+        _ => {
+            let call = json!({
+                "toolName": "read",
+                "toolCallId": id,
+                "input": {"path": "/home/dev/demo/a.txt"},
+                "content": [{"type": "text", "text": "hello"}],
+                "isError": false,
+            });
+            [("tool_call", call.clone()), ("tool_result", call)]
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_loop_of_a_plug_in_or_cline_is_corrected_and_then_refused() {
+    let server = Server::start().await;
+    for (agent, advice, refusal) in [
+        ("cline", "/contextModification", "/contextModification"),
+        ("opencode", "/append", "/deny"),
+        ("pi", "/append", "/deny"),
+    ] {
+        for n in 1..=5 {
+            let [before, after] = read_of(agent, n);
+            let path = |event: &str| format!("{agent}?event={event}&session=of-{agent}");
+            let reply = hook(&server, &path(before.0), &before.1).await;
+            if n < 5 {
+                assert_eq!(reply, json!({}), "{agent} {n}");
+            } else {
+                assert!(
+                    text(&reply, refusal).starts_with("[unstuck] Stop "),
+                    "{agent}: {reply}"
+                );
+                break;
+            }
+            let reply = hook(&server, &path(after.0), &after.1).await;
+            let is_told = text(&reply, advice).starts_with("[unstuck] Stop ");
+            assert_eq!(is_told, n >= 3, "{agent} {n}: {reply}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_loop_of_copilot_is_corrected_and_then_refused() {
+    let server = Server::start().await;
+    let replies = replay(&server, "copilot", "copilot-cli-1.0.102.read-loop").await;
+    let after = of(&replies, "postToolUse");
+    assert_eq!(after[..2], [&json!({}), &json!({})]);
+    assert!(text(after[2], "/additionalContext").starts_with("[unstuck] Stop reading"));
+    let before = of(&replies, "preToolUse");
+    assert!(before[..4].iter().all(|reply| **reply == json!({})));
+    assert_eq!(text(before[4], "/permissionDecision"), "deny");
+}
+
+#[tokio::test]
+async fn an_unattended_run_is_stopped_by_its_reply_or_by_an_interrupt() {
+    for (agent, interrupts, stop) in [
+        ("cline", false, "/cancel"),
+        ("opencode", false, "/abort"),
+        ("pi", false, "/abort"),
+    ] {
+        let settings = format!("[hooks]\nescalate = \"stop\"\n{}", acting("escalate"));
+        let server = Server::with(&settings).await;
+        for n in 1..=3 {
+            let [_, (event, body)] = read_of(agent, n);
+            let path = format!("{agent}?event={event}&session=of-{agent}");
+            let response = within(request(&server, &path, &body).send()).await.unwrap();
+            let is_marked = response.headers().contains_key("unstuck-interrupt");
+            let reply: Value =
+                serde_json::from_str(&within(response.text()).await.unwrap()).unwrap();
+            let is_stopped = n == 3;
+            assert_eq!(
+                reply.pointer(stop).is_some(),
+                is_stopped,
+                "{agent}: {reply}"
+            );
+            assert_eq!(is_marked, is_stopped && interrupts, "{agent}");
+        }
     }
 }
 
@@ -678,6 +805,8 @@ async fn a_payload_says_itself_which_agent_it_is_from() {
         ("codex-0.169.0.mixed", "codex"),
         ("gemini-cli-0.61.0.mixed", "gemini"),
         ("qwen-code-0.24.4.mixed", "qwen"),
+        ("copilot-cli-1.0.102.mixed", "copilot"),
+        ("cline-3.0.65.mixed", "cline"),
     ] {
         let first = recorded(file).into_iter().next().unwrap();
         let path = format!("auto?event={}", first.event);

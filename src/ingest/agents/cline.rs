@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use crate::{
-    domain::{Outcome, Role},
+    domain::{MarkerKind, Outcome, Role},
     ingest::{
         AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
         ReplyRequest, Seat, input,
@@ -63,28 +63,31 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
         "PostToolUse" => vec![finished_call(payload)],
         "UserPromptSubmit" => {
             let prompt = payload.text("/userPromptSubmit/prompt");
-            let turn = input::prompt_turn(payload, prompt, String::new());
+            let turn = input::prompt_turn(payload, prompt, copy_id(payload));
             turn.into_iter().collect()
         }
         "TaskComplete" => {
             let mut inputs = Vec::new();
             let text = payload.text("/turn/outputText");
             if !text.is_empty() {
-                inputs.push(input::turn(payload, Role::Agent, text, end_id(payload)));
+                inputs.push(input::turn(payload, Role::Agent, text, copy_id(payload)));
             }
             if payload.sub_agent.is_main() {
                 inputs.push(Input::End);
             }
             inputs
         }
-        "PreCompact" => vec![input::compaction(payload)],
+        "PreCompact" => {
+            let kind = MarkerKind::Compaction;
+            vec![input::marker(payload, kind, copy_id(payload))]
+        }
         _ => Vec::new(),
     }
 }
 
 /// The same for each copy of the event.
-fn end_id(payload: &HookPayload) -> String {
-    input::bounded_id(&format!("end:{}", payload.text("/timestamp")))
+fn copy_id(payload: &HookPayload) -> String {
+    input::derived_id(&[payload.event.name, payload.text("/timestamp")])
 }
 
 fn finished_call(payload: &HookPayload) -> Input {

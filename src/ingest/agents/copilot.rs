@@ -55,21 +55,21 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     let tool = payload.text("/toolName");
     let args = payload.value("/toolArgs");
     match payload.event.name {
-        "preToolUse" => vec![input::ask("", tool, args)],
+        "preToolUse" => vec![input::ask(&call_id(payload), tool, args)],
         "postToolUse" => {
             // `resultType` is "success" for every command that ran, so of a command only
             // the exit code in the text counts.
             let text = input::text_of(payload.value("/toolResult/textResultForLlm"));
             let call = input::finished_call(tool, args, text, None);
-            vec![input::call_event(payload, "", "", call)]
+            vec![input::call_event(payload, &call_id(payload), "", call)]
         }
         "postToolUseFailure" => {
             let error = input::text_of(payload.value("/error"));
             let call = input::finished_call(tool, args, error, Some(Outcome::Error));
-            vec![input::call_event(payload, "", "", call)]
+            vec![input::call_event(payload, &call_id(payload), "", call)]
         }
         "userPromptSubmitted" => {
-            let turn = input::prompt_turn(payload, payload.text("/prompt"), String::new());
+            let turn = input::prompt_turn(payload, payload.text("/prompt"), call_id(payload));
             turn.into_iter().collect()
         }
         "agentStop" => match payload.text("/lastAssistantMessage") {
@@ -79,6 +79,22 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
         "sessionEnd" => vec![Input::End],
         _ => Vec::new(),
     }
+}
+
+/// The same payload has the same id; another call differs at least in its time.
+fn call_id(payload: &HookPayload) -> String {
+    let text = |path: &str| {
+        payload
+            .value(path)
+            .map(Value::to_string)
+            .unwrap_or_default()
+    };
+    input::derived_id(&[
+        payload.event.name,
+        &text("/timestamp"),
+        payload.text("/toolName"),
+        &text("/toolArgs"),
+    ])
 }
 
 /// No reply ends a run.

@@ -79,15 +79,10 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
 
 /// What the model's turn cost. Cached tokens are read too.
 fn cost(payload: &HookPayload) -> Cost {
-    let tokens = |name: &str| {
-        let count = payload.value(&format!("/usage/{name}"));
-        count.and_then(Value::as_i64).unwrap_or_default().max(0)
-    };
+    let tokens = |name: &str| input::token_count(payload.value(&format!("/usage/{name}")));
     let usd = payload.value("/usage/cost/total").and_then(Value::as_f64);
     Cost {
-        input_tokens: tokens("input")
-            .saturating_add(tokens("cacheRead"))
-            .saturating_add(tokens("cacheWrite")),
+        input_tokens: tokens("input") + tokens("cacheRead") + tokens("cacheWrite"),
         output_tokens: tokens("output"),
         usd: usd.filter(|usd| *usd >= 0.0).unwrap_or_default(),
     }
