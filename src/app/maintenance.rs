@@ -140,3 +140,37 @@ async fn enforce_retention(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_audit_log_is_logged_every_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let store_dir = dir.path().join("store");
+        let config = testing::config(&[("UNSTUCK__STORE__DIR", store_dir.to_str().unwrap())]);
+        let store = Arc::new(testing::store(&config));
+        let path = dir.path().join("log");
+        let log = Arc::new(fs::File::create(&path).unwrap());
+        let subscriber = tracing_subscriber::fmt().with_writer(log).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+
+        let logging = log_chain_head(store.clone(), CancellationToken::new());
+        let two_and_a_half_hours = Duration::from_secs(60 * 150);
+        assert!(time::timeout(two_and_a_half_hours, logging).await.is_err());
+        let log = fs::read_to_string(path).unwrap();
+        let hash = store.chain_head().unwrap().hash.to_string();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("end of the audit log"));
+        assert_eq!(
+            lines.filter(|line| line.contains(&hash)).count(),
+            2,
+            "{log}"
+        );
+    }
+}

@@ -1030,6 +1030,16 @@ fn the_queries_of_the_documentation_run() {
         let mut rows = statement.query([]).unwrap();
         assert!(rows.next().unwrap().is_some(), "nothing found by {query}");
     }
+    // The proof that the log still has a record that was noted outside of it.
+    let proof = docs
+        .lines()
+        .find_map(|line| line.strip_prefix("    SELECT "));
+    let head = crate::store::read_chain_head(dir.path()).unwrap();
+    let proof = format!("SELECT {}", proof.unwrap()).replace("1204", &head.record.to_string());
+    let found = connection.query_row(&proof, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (record, hash): (i64, String) = found.unwrap();
+    let found = (u64::try_from(record).unwrap(), hash);
+    assert_eq!(found, (head.record, head.hash.to_string()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The circuit breaker on our own terminations, as brokers and operators see it.
 
-use unstuck::pb::{Action, Event};
+use unstuck::pb::{Action, Event, Outcome};
 
 use crate::harness::*;
 
@@ -58,6 +58,21 @@ async fn ended_at(server: &Server, calls: Vec<Event>) -> Option<usize> {
 async fn a_real_loop_ends_though_decoys_have_opened_the_breaker() {
     let server = server_with_open_breaker("").await;
     let calls = call("fetch", r#"{"url": "http://a"}"#, "ok").times(60);
+    let at = ended_at(&server, calls).await;
+    assert!(at.is_some_and(|at| at < 60), "{at:?}");
+}
+
+/// The broker refuses the calls as it was told, and says so.
+#[tokio::test]
+async fn refused_calls_of_a_loop_end_though_the_breaker_is_open() {
+    let server = server_with_open_breaker("").await;
+    let fetch = || call("fetch", r#"{"url": "http://a"}"#, "ok");
+    let refused = fetch().change(|call| {
+        call.outcome = Outcome::Blocked.into();
+        call.result = Some("refused".to_owned());
+    });
+    let mut calls = fetch().times(4);
+    calls.extend(refused.times(56));
     let at = ended_at(&server, calls).await;
     assert!(at.is_some_and(|at| at < 60), "{at:?}");
 }

@@ -8,9 +8,13 @@ use std::{
 use unstuck::{
     domain::{Action, Verdict},
     engine::RunMode,
+    pb,
 };
 
-use crate::play::{Line, Player};
+use crate::{
+    harness::{Build, Server, call, verdict},
+    play::{Line, Player},
+};
 
 /// The verdicts on `calls` calls of two agents in turn, each of 10 tokens, a
 /// second apart, with a message of the user after the third.
@@ -251,4 +255,18 @@ fn a_share_of_the_budget_terminates_nothing_beside_a_loop_that_comes_back() {
     );
     assert_eq!(last.reason, "80 % of the session's budget is used");
     assert_eq!(&*last.detector, "budget");
+}
+
+#[tokio::test]
+async fn a_budget_that_ends_a_session_beside_a_read_loop_has_its_own_label_and_correction() {
+    let server = Server::with("[detect.budget]\nevents_max = 10").await;
+    let reads = call("read_file", r#"{"path": "a.rs"}"#, "fn main() {}").times(10);
+    let results = server.play("s", reads).await;
+    assert_eq!(verdict(&results[3]).detector, "read_loop");
+    let ended = verdict(&results[9]);
+    assert_eq!(ended.action(), pb::Action::Terminate);
+    assert_eq!(ended.detector, "budget");
+    assert_eq!(ended.pattern, "the session has used 10 of 10 events");
+    let correction = &ended.correction;
+    assert!(correction.starts_with("Start nothing new"), "{correction}");
 }

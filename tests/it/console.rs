@@ -250,6 +250,21 @@ async fn a_console_action_equals_the_api_call() {
     assert_eq!(log["verdicts"][0]["reason"], "it goes in circles");
 }
 
+/// A link, a preview or a prefetch of a browser is a GET.
+#[tokio::test]
+async fn no_action_is_a_get_request() {
+    let server = Server::start().await;
+    for method in [
+        "rate_verdict",
+        "terminate_session",
+        "reset_session",
+        "snooze_session",
+    ] {
+        let answer = page(&server, &format!("/api/{method}"), &[]).await;
+        assert_eq!(answer.status(), 405, "{method}");
+    }
+}
+
 #[tokio::test]
 async fn a_refused_action_names_the_reason() {
     let server = Server::start().await;

@@ -196,8 +196,19 @@ async fn a_termination_is_sent_as_a_signed_cloud_event() {
     assert_eq!(event["subject"], "s");
     assert_eq!(event["data"]["verdict"]["action"], "ACTION_TERMINATE");
     assert_eq!(event["data"]["labels"]["team"], "payments");
+    assert_eq!(event["data"]["url"], "", "the console's address is unknown");
     let delivered = "unstuck_notifications_total{receiver=\"a\",outcome=\"delivered\"}";
     server.wait_for_metric(delivered, 1.0).await;
+}
+
+#[tokio::test]
+async fn a_notification_links_to_the_verdict_in_the_console() {
+    let mut receiver = Receiver::start(&[]).await;
+    let console = "[server]\nconsole_url = 'https://unstuck.example.com'\n";
+    let server = Server::with(&(console.to_owned() + &entry("a", receiver.address, ""))).await;
+    let id = server.terminate("s").await.verdict_id;
+    let url = format!("https://unstuck.example.com/verdict?id={id}");
+    assert_eq!(receiver.next().await.json()["data"]["url"], url);
 }
 
 #[tokio::test]

@@ -159,6 +159,22 @@ async fn the_audit_log_has_texts_while_they_are_in_memory() {
     assert!(listed[0].pattern.starts_with("exact_repeat: count 3"));
 }
 
+/// The latest verdicts are not in memory after a restart, those of a stored session are.
+#[tokio::test]
+async fn the_audit_log_has_the_texts_of_sessions_that_a_restart_restored() {
+    let dir = directory(&[]);
+    let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let server = running.server().await;
+    let looping = looping(&server, "s").await;
+    running.stop().await;
+
+    let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let server = running.server().await;
+    let listed = server.audit(ListVerdictsRequest::default()).await.unwrap();
+    assert_eq!(listed[0].pattern, looping.pattern);
+    assert_eq!(listed[0].correction, looping.correction);
+}
+
 #[tokio::test]
 async fn precision_counts_each_rated_verdict_once_by_its_week() {
     for toml in ["", "[store]\ndir = \"\"\n"] {
