@@ -10,13 +10,18 @@
 //! Uses: domain, text.
 
 mod agents;
+mod claude_result;
 mod input;
+mod ndjson;
+mod otlp;
 mod payload;
 mod reply;
+pub mod transcripts;
 mod wording;
 
 pub use agents::AGENTS;
 pub use input::{AskedCall, Input, ReportedOutcome};
+pub use ndjson::{LineTooLong, NdjsonReader, NumberedLine};
 pub use payload::{HookPayload, HookQuery, PayloadError};
 pub use reply::{Instruction, Reply, ReplyRequest};
 pub use wording::Wording;

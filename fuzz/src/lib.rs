@@ -19,7 +19,10 @@ use unstuck::{
     cli::TraceLine,
     domain::{Delta, Event, RepetitionSettings, SessionId, Tenant, Verdict, VerdictId},
     engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
-    ingest::{self, HookPayload, HookQuery, Input},
+    ingest::{
+        self, HookPayload, HookQuery, Input,
+        transcripts::{FORMATS, Transcript, TranscriptItem, detect_format},
+    },
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
     text::{
@@ -452,6 +455,42 @@ pub fn trace_lines(input: &[u8]) {
             (sent, read) => panic!("{:?}, {:?}: {json}", sent.is_ok(), read.is_ok()),
         }
     }
+}
+
+// ---- Transcripts
+
+/// A file of any bytes, read in every format: each session has a start before its events
+/// and one end, its events can be recorded, and the file is as it was.
+pub fn transcript(input: &[u8]) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("session-x.jsonl");
+    fs::write(&path, input).unwrap();
+    detect_format(&path);
+    for format in FORMATS {
+        let mut is_open = false;
+        let transcript = Transcript::new(format, vec![path.clone()]);
+        with_engine(|engine| {
+            transcript.read(&mut |item| match item {
+                TranscriptItem::Start(start) => {
+                    assert!(!is_open && !start.session_id.is_empty(), "{}", format.name);
+                    is_open = true;
+                }
+                TranscriptItem::Event(found) => {
+                    assert!(is_open, "{}", format.name);
+                    let at = found.event.time.unwrap_or_else(now);
+                    drop(unless_panicked(engine.record(&found.event, at.min(now()))));
+                }
+                TranscriptItem::End(end) => {
+                    assert!(is_open && end.events > 0, "{}", format.name);
+                    is_open = false;
+                }
+                TranscriptItem::Problem(problem) => assert!(!problem.what.is_empty()),
+            });
+        });
+        assert!(!is_open, "{}", format.name);
+    }
+    assert_eq!(fs::read(&path).unwrap(), input, "nothing is written");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
 // ---- Configuration

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::{
     CliError, ConfigArgs,
     output::{OutputFormat, map_write_error, to_json_line},
-    trace::{self, TraceRunner, player::TracePlayer},
+    trace::{self, TraceRunner, format::TraceFormat, player::TracePlayer},
 };
 use alarms::Alarms;
 use labels::GroundTruth;
@@ -60,6 +60,9 @@ pub(super) struct Args {
     /// The labels: which sessions loop, one per line as JSON.
     #[arg(long, value_name = "FILE")]
     labels: PathBuf,
+    /// The format of the files: found by their content, or given.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = TraceFormat::parser())]
+    format: TraceFormat,
     #[command(flatten)]
     config: ConfigArgs,
     /// The profile for all sessions.
@@ -100,7 +103,7 @@ fn evaluate(
     labels: &GroundTruth,
 ) -> Result<EvalMetrics, CliError> {
     let mut alarms = Alarms::default();
-    let mut runner = TraceRunner::new(player, false);
+    let mut runner = TraceRunner::new(player, args.format, false);
     runner.run_files(&args.files, |played, _| {
         alarms.record(played.verdict);
         Ok(())

@@ -12,6 +12,7 @@ use super::{
     output::{OutputFormat, map_write_error},
     trace::{
         self, TraceRunner,
+        format::TraceFormat,
         player::{TracePlayer, TraceVerdict},
     },
 };
@@ -22,10 +23,13 @@ use summary::{ReplayCounts, ReplaySummary};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Trace files with one event, or `{"delta": {…}}`, per line as JSON; `-` is
-    /// standard input.
+    /// Trace files with one event, or `{"delta": {…}}`, per line as JSON; transcripts of
+    /// agents, or directories with them; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// The format of the files: found by their content, or given.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = TraceFormat::parser())]
+    format: TraceFormat,
     #[command(flatten)]
     config: ConfigArgs,
     /// The profile for all sessions.
@@ -75,7 +79,7 @@ fn replay(args: &Args, player: TracePlayer) -> Result<ExitCode, CliError> {
         OutputFormat::Json => ReplayOutput::Json(JsonLines::to_stdout()),
     };
     let mut counts = ReplayCounts::default();
-    let mut runner = TraceRunner::new(player, args.strict);
+    let mut runner = TraceRunner::new(player, args.format, args.strict);
     runner.run_files(&args.files, |played, live| {
         counts.record(&played.verdict);
         sink.write_verdict(played, live)

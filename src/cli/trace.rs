@@ -2,6 +2,7 @@
 //! `eval`. The clock is the trace's and the hash keys are fixed, so the same files
 //! give the same verdicts.
 
+pub(super) mod format;
 pub(super) mod line;
 pub(super) mod player;
 pub(super) mod reader;
@@ -20,25 +21,32 @@ use super::{
     output::map_write_error,
     text_format::{sanitize, truncate},
 };
-use line::TraceLine;
+use crate::ingest::{
+    NdjsonReader,
+    transcripts::{ReadProblem, Transcript, TranscriptItem},
+};
+use format::TraceFormat;
+use line::{TraceLine, TraceLineError};
 use player::{TracePlayer, TraceVerdict};
-use reader::{NdjsonReader, TraceSource};
+use reader::TraceSource;
 
 /// Reads the lines of files and plays them.
 pub(super) struct TraceRunner {
     pub player: TracePlayer,
     pub lines: u64,
     pub bad_lines: u64,
+    format: TraceFormat,
     /// Stop at the first invalid line.
     strict: bool,
 }
 
 impl TraceRunner {
-    pub fn new(player: TracePlayer, strict: bool) -> Self {
+    pub fn new(player: TracePlayer, format: TraceFormat, strict: bool) -> Self {
         Self {
             player,
             lines: 0,
             bad_lines: 0,
+            format,
             strict,
         }
     }
@@ -60,6 +68,12 @@ impl TraceRunner {
         file: &Path,
         on_verdict: &mut impl FnMut(TraceVerdict, bool) -> io::Result<()>,
     ) -> Result<(), CliError> {
+        let transcripts = self.format.transcripts_at(file)?;
+        if !transcripts.is_empty() {
+            return transcripts
+                .iter()
+                .try_for_each(|transcript| self.run_transcript(transcript, on_verdict));
+        }
         let TraceSource {
             reader,
             progress,
@@ -70,26 +84,67 @@ impl TraceRunner {
             TraceSource::open(file).map_err(|error| read_error(file, &error))?
         };
         let mut lines = NdjsonReader::new(reader);
-        while let Some((number, line)) = lines.next().map_err(|error| read_error(file, &error))? {
+        while let Some((number, line)) = lines
+            .next_line()
+            .map_err(|error| read_error(file, &error))?
+        {
             self.lines += 1;
+            let line = line.map_err(TraceLineError::from);
             let parsed = line.and_then(TraceLine::parse);
             match parsed.and_then(|line| self.player.play(&line)) {
                 Ok(None) => {}
                 Ok(Some(verdict)) => map_write_error(on_verdict(verdict, live))?,
-                Err(error) => {
-                    self.bad_lines += 1;
-                    let message = format_line_error(file, number, &error);
-                    if self.strict {
-                        return Err(CliError::usage(message));
-                    }
-                    // The run continues even if standard error is closed.
-                    progress.suspend(|| {
-                        writeln!(anstream::stderr(), "unstuck: {message}").unwrap_or_default();
-                    });
-                }
+                Err(error) => progress.suspend(|| self.report(file, number, &error))?,
             }
         }
         progress.finish_and_clear();
+        Ok(())
+    }
+
+    /// Plays the sessions of a transcript, event by event.
+    fn run_transcript(
+        &mut self,
+        transcript: &Transcript,
+        on_verdict: &mut impl FnMut(TraceVerdict, bool) -> io::Result<()>,
+    ) -> Result<(), CliError> {
+        let mut result = Ok(());
+        transcript.read(&mut |item| {
+            // The reader cannot be stopped: what follows an error is skipped.
+            if result.is_err() {
+                return;
+            }
+            result = match item {
+                TranscriptItem::Event(transcript_event) => {
+                    self.lines += 1;
+                    let line = TraceLine::Event(transcript_event.event);
+                    match self.player.play(&line) {
+                        Ok(None) => Ok(()),
+                        Ok(Some(verdict)) => map_write_error(on_verdict(verdict, false)),
+                        Err(error) => {
+                            let path = transcript.paths.first().map(PathBuf::as_path);
+                            self.report(path.unwrap_or(Path::new("")), 0, &error)
+                        }
+                    }
+                }
+                TranscriptItem::Problem(ReadProblem { path, line, what }) => {
+                    self.lines += 1;
+                    self.report(&path, line, &what)
+                }
+                TranscriptItem::Start(_) | TranscriptItem::End(_) => Ok(()),
+            };
+        });
+        result
+    }
+
+    /// Counts and reports an invalid line.
+    fn report(&mut self, file: &Path, number: u64, error: &impl Display) -> Result<(), CliError> {
+        self.bad_lines += 1;
+        let message = format_line_error(file, number, error);
+        if self.strict {
+            return Err(CliError::usage(message));
+        }
+        // The run continues even if standard error is closed.
+        writeln!(anstream::stderr(), "unstuck: {message}").unwrap_or_default();
         Ok(())
     }
 
@@ -122,9 +177,14 @@ fn quote_untrusted(text: impl Display) -> String {
     truncate(&sanitize(&text.to_string()), QUOTED_COLUMNS_MAX)
 }
 
+/// Line 0 is the file as a whole.
 pub(super) fn format_line_error(file: &Path, number: u64, error: &impl Display) -> String {
+    let line = match number {
+        0 => String::new(),
+        _ => format!(":{number}"),
+    };
     format!(
-        "{}:{number}: {}",
+        "{}{line}: {}",
         quote_untrusted(file.display()),
         quote_untrusted(error)
     )

@@ -109,15 +109,12 @@ pub(super) fn finished_call(
     text: Cow<'_, str>,
     outcome: Option<Outcome>,
 ) -> ToolCall {
-    let exit_code = match outcome {
-        Some(_) => None,
-        None => harness::strip(&text).exit_code,
-    };
+    let outcome = outcome.or_else(|| outcome_of_text(&text));
     let mut call = ToolCall {
         result: Some(text.into_owned()),
         ..new_call(tool, args)
     };
-    set_outcome(&mut call, outcome.or(exit_code.map(outcome_of_exit_code)));
+    set_outcome(&mut call, outcome);
     call
 }
 
@@ -137,13 +134,18 @@ pub(super) fn finished_command(
 }
 
 /// A failed call's output is its error.
-fn set_outcome(call: &mut ToolCall, outcome: Option<Outcome>) {
+pub(super) fn set_outcome(call: &mut ToolCall, outcome: Option<Outcome>) {
     call.outcome = outcome;
     if outcome == Some(Outcome::Error)
         && let Some(output) = call.result.take()
     {
         call.error = output;
     }
+}
+
+/// By the exit code that a harness reports in the text.
+pub(super) fn outcome_of_text(text: &str) -> Option<Outcome> {
+    harness::strip(text).exit_code.map(outcome_of_exit_code)
 }
 
 pub(super) fn outcome_of_exit_code(code: i32) -> Outcome {
@@ -189,7 +191,7 @@ pub(super) fn prompt_event_id(payload: &HookPayload) -> String {
 }
 
 /// More tokens than this are a mistake.
-const TOKENS_MAX: i64 = 1_000_000_000;
+pub(super) const TOKENS_MAX: i64 = 1_000_000_000;
 
 /// A number of tokens; 0 if it is none.
 pub(super) fn token_count(value: Option<&Value>) -> i64 {
@@ -197,18 +199,23 @@ pub(super) fn token_count(value: Option<&Value>) -> i64 {
     count.unwrap_or_default().clamp(0, TOKENS_MAX)
 }
 
-/// The turn of a prompt; `None`: it is empty, which no user sends.
-pub(super) fn prompt_turn(payload: &HookPayload, prompt: &str, event_id: String) -> Option<Input> {
+/// Who says a prompt; `None`: it is empty, which no user sends.
+pub(super) fn prompt_role(prompt: &str) -> Option<Role> {
     let text = prompt.trim_start();
     if text.is_empty() {
         return None;
     }
     let is_injected = INJECTED_PROMPTS.iter().any(|start| text.starts_with(start));
-    let role = if is_injected {
+    Some(if is_injected {
         Role::System
     } else {
         Role::User
-    };
+    })
+}
+
+/// The turn of a prompt; `None`: it is empty.
+pub(super) fn prompt_turn(payload: &HookPayload, prompt: &str, event_id: String) -> Option<Input> {
+    let role = prompt_role(prompt)?;
     Some(turn(payload, role, prompt, event_id))
 }
 

@@ -148,19 +148,19 @@ fn label_value(value: &str) -> String {
 }
 
 /// The last part of a path, of whatever system.
-fn last_part(path: &str) -> &str {
+pub(super) fn last_part(path: &str) -> &str {
     let trimmed = path.trim_end_matches(['/', '\\']);
     trimmed.rsplit(['/', '\\']).next().unwrap_or_default()
 }
 
-fn value_at<'a>(body: &'a Value, path: &str) -> Option<&'a Value> {
+pub(super) fn value_at<'a>(body: &'a Value, path: &str) -> Option<&'a Value> {
     if path.is_empty() {
         return None;
     }
     body.pointer(path).filter(|value| !value.is_null())
 }
 
-fn text_at<'a>(body: &'a Value, path: &str) -> &'a str {
+pub(super) fn text_at<'a>(body: &'a Value, path: &str) -> &'a str {
     let value = value_at(body, path);
     value.and_then(Value::as_str).unwrap_or_default()
 }

@@ -126,6 +126,11 @@ fn a_trace_line_equals_its_wire_message() {
 }
 
 #[test]
+fn a_transcript_of_any_bytes_is_read_or_reported() {
+    check("transcript", targets::transcript);
+}
+
+#[test]
 fn a_configuration_is_accepted_or_refused_in_one_line() {
     check("config", targets::config);
 }

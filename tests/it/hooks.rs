@@ -68,6 +68,13 @@ async fn replay(server: &Server, agent: &str, file: &str) -> Vec<(String, Value)
     replies
 }
 
+/// Sends a recorded run and returns the id of its session.
+pub async fn replay_recorded(server: &Server, agent: &str, file: &str) -> String {
+    replay(server, agent, file).await;
+    let Recorded { body, .. } = recorded(file).remove(0);
+    text(&body, "/session_id").to_owned()
+}
+
 /// The replies to one kind of event.
 fn of<'a>(replies: &'a [(String, Value)], event: &str) -> Vec<&'a Value> {
     let found = replies.iter().filter(|(name, _)| name == event);

@@ -83,6 +83,7 @@ mod third_party_streams;
 mod timeline;
 mod tls;
 mod traces;
+mod transcripts;
 mod transport;
 mod untrusted;
 mod work;

@@ -13,9 +13,10 @@ use thiserror::Error;
 use crate::{
     cli::{
         CliError,
-        trace::{self, line, reader::NdjsonReader},
+        trace::{self, line},
     },
     domain::{IdError, SessionId},
+    ingest::NdjsonReader,
 };
 
 /// The labels by session.
@@ -68,10 +69,10 @@ fn parse_labels(path: &Path, file: impl Read) -> Result<GroundTruth, CliError> {
     let mut labels = GroundTruth::new();
     let mut lines = NdjsonReader::new(BufReader::new(file));
     while let Some((number, line)) = lines
-        .next()
+        .next_line()
         .map_err(|error| trace::read_error(path, &error))?
     {
-        line.map_err(LabelLineError::from)
+        line.map_err(|error| LabelLineError::from(line::TraceLineError::from(error)))
             .and_then(|line| Label::parse(line, number))
             .and_then(|(id, label)| insert_label(&mut labels, id, label))
             .map_err(|error| CliError::usage(trace::format_line_error(path, number, &error)))?;

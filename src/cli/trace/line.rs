@@ -8,6 +8,7 @@ use crate::{
     api::InvalidArgument,
     domain::{Delta, Event},
     engine::{OpenError, RecordError},
+    ingest::LineTooLong,
     pb,
 };
 
@@ -24,8 +25,8 @@ pub enum TraceLine {
 /// Why a line is rejected.
 #[derive(Debug, Error)]
 pub enum TraceLineError {
-    #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
-    TooLong(usize),
+    #[error(transparent)]
+    TooLong(#[from] LineTooLong),
     #[error("not UTF-8: {0}")]
     Utf8(#[from] std::str::Utf8Error),
     #[error("{}", format_json_error(.0))]

@@ -1,15 +1,13 @@
 use std::io::BufRead;
 
-use super::{
-    line::{TraceLine, TraceLineError},
-    reader::NdjsonReader,
-};
+use super::line::{TraceLine, TraceLineError};
+use crate::ingest::NdjsonReader;
 
 #[track_caller]
 fn check_lines(mut reader: impl BufRead, expected: &[(u64, &str)]) {
     let mut lines = NdjsonReader::new(&mut reader);
     let mut found = Vec::new();
-    while let Some((number, line)) = lines.next().unwrap() {
+    while let Some((number, line)) = lines.next_line().unwrap() {
         let text = line.map_or_else(
             |error| error.to_string(),
             |line| String::from_utf8_lossy(line).into_owned(),
@@ -46,7 +44,7 @@ fn a_line_may_be_as_long_as_the_limit() {
     let mut file = vec![b'x'; MAX];
     file.push(b'\n');
     let mut lines = NdjsonReader::new(&*file);
-    let (_, line) = lines.next().unwrap().unwrap();
+    let (_, line) = lines.next_line().unwrap().unwrap();
     assert_eq!(line.unwrap().len(), MAX);
 }
 

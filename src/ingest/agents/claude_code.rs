@@ -9,7 +9,9 @@ use crate::{
     domain::{Channel, Delta, Outcome, Role, ToolCall},
     ingest::{
         AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, ReportedOutcome, Seat, input,
+        ReplyRequest, ReportedOutcome, Seat,
+        claude_result::{self, ClaudeFileResult},
+        input,
     },
 };
 
@@ -108,29 +110,18 @@ fn outcome(payload: &HookPayload, outcome: Outcome) -> Input {
 fn content_hash(payload: &HookPayload) -> Option<String> {
     let text_at = |path: &str| payload.value(path).and_then(Value::as_str);
     let number_at = |path: &str| payload.value(path).and_then(Value::as_i64);
-    match payload.text("/tool_name") {
-        "Read" => {
-            let file = "/tool_response/file";
-            let lines = number_at(&format!("{file}/numLines"))?;
-            let is_whole = number_at(&format!("{file}/startLine"))? == 1
-                && number_at(&format!("{file}/totalLines"))? == lines;
-            let content = text_at(&format!("{file}/content"))?;
-            is_whole.then(|| input::content_hash(content))
-        }
-        "Write" => text_at("/tool_input/content").map(input::content_hash),
-        "Edit" => {
-            let original = text_at("/tool_response/originalFile")?;
-            let old = text_at("/tool_response/oldString")?;
-            let new = text_at("/tool_response/newString")?;
-            let edited = if payload.flag("/tool_response/replaceAll") == Some(true) {
-                original.replace(old, new)
-            } else {
-                original.replacen(old, new, 1)
-            };
-            Some(input::content_hash(&edited))
-        }
-        _ => None,
-    }
+    let file = ClaudeFileResult {
+        content: text_at("/tool_response/file/content"),
+        lines: number_at("/tool_response/file/numLines"),
+        first_line: number_at("/tool_response/file/startLine"),
+        total_lines: number_at("/tool_response/file/totalLines"),
+        original: text_at("/tool_response/originalFile"),
+        old: text_at("/tool_response/oldString"),
+        new: text_at("/tool_response/newString"),
+        replace_all: payload.flag("/tool_response/replaceAll") == Some(true),
+        written: text_at("/tool_input/content"),
+    };
+    claude_result::content_hash(payload.text("/tool_name"), &file)
 }
 
 /// The calls of one response of the model.
@@ -152,14 +143,9 @@ fn batch(payload: &HookPayload) -> Vec<Input> {
 fn batch_call(payload: &HookPayload, call: &Value) -> ToolCall {
     let tool = call.get("tool_name").and_then(Value::as_str);
     let text = input::text_of(call.get("tool_response"));
-    // "PreToolUse:Read hook error: [unstuck] …"
-    let is_refusal = text.starts_with("PreToolUse:")
-        && text
-            .split_once(" hook error: ")
-            .is_some_and(|(_, reason)| reason.starts_with(payload.prefix));
-    let outcome = if is_refusal {
+    let outcome = if claude_result::is_refusal(&text, payload.prefix) {
         Some(Outcome::Blocked)
-    } else if text.starts_with("<tool_use_error>") || is_failed_command(&text) {
+    } else if claude_result::is_failure(&text) {
         Some(Outcome::Error)
     } else {
         None
@@ -170,13 +156,6 @@ fn batch_call(payload: &HookPayload, call: &Value) -> ToolCall {
         text,
         outcome,
     )
-}
-
-/// "Exit code 3", then the output.
-fn is_failed_command(text: &str) -> bool {
-    let line = text.lines().next().unwrap_or_default();
-    let code = line.strip_prefix("Exit code ").map(str::parse::<i32>);
-    code.is_some_and(|code| code.is_ok_and(|code| code != 0))
 }
 
 fn reply(request: &ReplyRequest) -> Option<Reply> {
