@@ -133,7 +133,7 @@ fn a_session_of_an_agent_program_says_how_to_open_it_again() {
         "{text}"
     );
     assert!(
-        text.contains("agent=claude-code  project=demo  source=hook"),
+        text.contains("agent=claude-code project=demo source=hook"),
         "{text}"
     );
     let of_broker = labels(&[("agent", "mine")]);
