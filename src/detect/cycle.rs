@@ -333,9 +333,7 @@ impl Cycle {
                 let needed = settings.run_needed(period, self.rounds_since_progress.into());
                 (period, self.run_length(period, round), needed)
             })
-            .find(|(period, run, needed)| {
-                needed + period <= window && usize::from(*run) >= *needed
-            })
+            .find(|(period, run, needed)| needed + period <= window && usize::from(*run) >= *needed)
     }
 
     /// On a compaction, drops the rounds up to the last one that read or searched.

@@ -415,8 +415,14 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
-        let rejects =
-            |count, similarity| NearRepeat::check(&Settings { count, similarity, ..SETTINGS }).is_err();
+        let rejects = |count, similarity| {
+            NearRepeat::check(&Settings {
+                count,
+                similarity,
+                ..SETTINGS
+            })
+            .is_err()
+        };
         assert!(!rejects(4, 0.9));
         assert!(rejects(1, 0.9));
         assert!(rejects(4, 0.0));

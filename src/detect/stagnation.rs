@@ -340,7 +340,13 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
         assert!(Stagnation::check(&SETTINGS).is_ok());
-        assert!(Stagnation::check(&Settings { count: 1, ..SETTINGS }).is_err());
+        assert!(
+            Stagnation::check(&Settings {
+                count: 1,
+                ..SETTINGS
+            })
+            .is_err()
+        );
     }
 
     /// Rounds of a change of `path` and a check that returns `score`.

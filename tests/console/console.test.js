@@ -79,6 +79,17 @@ test("the correction can be copied", async () => {
   assert.equal(copied, (await page.locator("blockquote").first().textContent()));
 });
 
+test("a session of an agent program says where it comes from and how to open it again", async () => {
+  const body = { hook_event_name: "UserPromptSubmit", session_id: "it's-7", cwd: "/home/dev/demo", prompt: "go" };
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(`${service.url}/v1/hooks/claude-code`, { method: "POST", headers, body: JSON.stringify(body) });
+  assert.deepEqual(await answer.json(), {});
+  const page = await visit(sessionAt("it's-7"));
+  await page.getByText("agent=claude-code").waitFor();
+  await page.getByText("project=demo").waitFor();
+  assert.equal(await page.locator(".head code").textContent(), `claude --resume 'it'\\''s-7'`);
+});
+
 describe("operator actions", () => {
   test("a termination needs a reason and reaches an open stream immediately", async () => {
     const stream = service.stream();

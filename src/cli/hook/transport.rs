@@ -27,6 +27,8 @@ use crate::{
 const REPLY_BYTES_MAX: usize = 1024 * 1024;
 /// Says that no reply ends the run of this agent.
 const INTERRUPT: &str = "unstuck-interrupt";
+/// Says that no reply may be held back: the command gives up before.
+const COMMAND: &str = "unstuck-command";
 const JSON: &str = "application/json";
 
 /// Why an agent went on without a reply.
@@ -142,7 +144,8 @@ async fn post_plain(
     tokio::spawn(connection);
     let mut request = Request::post(path)
         .header(HOST, host)
-        .header(CONTENT_TYPE, JSON);
+        .header(CONTENT_TYPE, JSON)
+        .header(COMMAND, "1");
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
@@ -176,7 +179,8 @@ async fn post_tls(
         .build()
         .map_err(HookFailure::unreachable)?;
     let url = format!("{}{path}", url.as_str().trim_end_matches('/'));
-    let mut request = client.post(url).header(CONTENT_TYPE, JSON).body(body);
+    let request = client.post(url).header(CONTENT_TYPE, JSON);
+    let mut request = request.header(COMMAND, "1").body(body);
     if let Some(token) = token {
         request = request.bearer_auth(token);
     }

@@ -105,3 +105,37 @@ fn agent_text_cannot_control_the_terminal() {
     };
     assert_printable(&page(&answer));
 }
+
+#[test]
+fn a_session_of_an_agent_program_says_how_to_open_it_again() {
+    let labels = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let answer = |labels| GetSessionResponse {
+        session: Some(Session {
+            session_id: "0c1d-7".to_owned(),
+            labels,
+            ..Session::default()
+        }),
+        ..GetSessionResponse::default()
+    };
+    let of_program = labels(&[
+        ("agent", "claude-code"),
+        ("project", "demo"),
+        ("source", "hook"),
+    ]);
+    let text = page(&answer(of_program));
+    assert!(
+        text.contains("resume    claude --resume 0c1d-7\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("agent=claude-code project=demo source=hook"),
+        "{text}"
+    );
+    let of_broker = labels(&[("agent", "mine")]);
+    assert!(!page(&answer(of_broker)).contains("resume"));
+}

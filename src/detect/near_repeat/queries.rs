@@ -85,7 +85,11 @@ impl RecentQueries {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let words: usize = self.queries.iter().map(|query| size_of_val(&*query.words)).sum();
+        let words: usize = self
+            .queries
+            .iter()
+            .map(|query| size_of_val(&*query.words))
+            .sum();
         words + self.queries.capacity() * size_of::<Query>()
     }
 }
