@@ -53,10 +53,7 @@ use crate::{
         RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, answer_names, call_key,
-        figures::{self, Figures},
-        key::SignatureKind,
-        memo::Memo,
+        HashKey, Model, PhraseMatcher, answer_names, call_key, key::SignatureKind, memo::Memo,
         no_change, query_words, sql,
     },
 };
@@ -391,16 +388,6 @@ impl FactExtractor {
         }
     }
 
-    /// The figures of a failed call.
-    fn failure_figures(failed: bool, texts: &CallTexts<'_>) -> Figures {
-        if !failed {
-            return Figures::new();
-        }
-        let texts = [&*texts.error, texts.result.as_deref().unwrap_or_default()];
-        let error = texts.into_iter().find(|text| !text.is_empty());
-        figures::extract_figures(error.unwrap_or_default())
-    }
-
     /// The facts of a call; `None` if its tool is exempt from detection.
     fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
         // Which call it is, and what came back.
@@ -449,7 +436,7 @@ impl FactExtractor {
             // None for an ignored result and for a receipt.
             response: response.filter(|_| !identity.rule.ignore_result && !returned.is_receipt),
             error,
-            figures: Self::failure_figures(failed, texts),
+            figures: texts.failure_figures(failed),
             has_moved_figure: false,
             answer: answer.kind,
             leaves_open: answer.leaves_open,

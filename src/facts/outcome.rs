@@ -12,6 +12,7 @@ use crate::{
     domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
         echo::{CutText, EchoTokens},
+        figures::{self, Figures},
         harness::HarnessResult,
         key::SignatureKind,
         mask::{self, MaskKind},
@@ -29,6 +30,16 @@ pub(super) struct CallTexts<'a> {
 impl CallTexts<'_> {
     fn result(&self) -> &str {
         self.result.as_deref().unwrap_or_default()
+    }
+
+    /// The figures of a failed call.
+    pub fn failure_figures(&self, failed: bool) -> Figures {
+        if !failed {
+            return Figures::new();
+        }
+        let error = [&*self.error, self.result()];
+        let error = error.into_iter().find(|text| !text.is_empty());
+        figures::extract_figures(error.unwrap_or_default())
     }
 }
 

@@ -4,7 +4,10 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpListener,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc::{self, Receiver},
@@ -409,7 +412,9 @@ fn a_socket_that_others_could_have_made_is_not_used() {
 /// interrupted.
 fn interruptions(home: &Home, program: &str, hooks: usize, levels: usize) -> usize {
     let shell = home.path(program);
-    fs::copy("/bin/bash", &shell).unwrap();
+    // A link, because a copy cannot be run while another test's process still has it open.
+    let _ = fs::remove_file(&shell);
+    symlink("/bin/bash", &shell).unwrap();
     let hook = format!(
         "{} hook codex < {}",
         env!("CARGO_BIN_EXE_unstuck"),
