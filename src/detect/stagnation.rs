@@ -2,6 +2,8 @@
 
 mod unmoved_results;
 
+use std::mem;
+
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
@@ -34,7 +36,8 @@ pub struct Stagnation {
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
     world: LazyBox<WorldState>,
-    unmoved: UnmovedResults,
+    /// Allocated by the first change.
+    unmoved: LazyBox<UnmovedResults>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -83,7 +86,7 @@ impl Detector for Stagnation {
             return DetectorOutcome::NotApplicable;
         };
         let unmoved = (settings.rounds > 0)
-            .then(|| self.unmoved.observe(now.at, facts, settings.rounds))
+            .then(|| UnmovedResults::observe(&mut self.unmoved, now.at, facts, settings.rounds))
             .flatten();
         let by_state = self.observe_state(now.at, facts, settings);
         let by_result = self.observe_result(now.at, facts, settings);
@@ -103,17 +106,27 @@ impl Detector for Stagnation {
         if let Some(world) = self.world.get_mut() {
             world.same_state.consume(cited);
         }
-        self.unmoved.consume(cited);
+        if let Some(unmoved) = self.unmoved.get_mut() {
+            unmoved.consume(cited);
+        }
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        // Its memory is used again: users write often.
+        let mut unmoved = mem::take(&mut self.unmoved);
+        if let Some(unmoved) = unmoved.get_mut() {
+            *unmoved = UnmovedResults::default();
+        }
+        *self = Self {
+            unmoved,
+            ..Self::default()
+        };
     }
 
     fn heap_bytes(&self) -> usize {
         self.same_result.heap_bytes()
             + self.world.heap_bytes(|world| world.same_state.heap_bytes())
-            + self.unmoved.heap_bytes()
+            + self.unmoved.heap_bytes(UnmovedResults::heap_bytes)
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::super::streak::Streak;
-use crate::domain::{Action, CallFacts, EventPosition, Finding, Operation, Sig};
+use crate::domain::{Action, CallFacts, EventPosition, Finding, LazyBox, Operation, Sig};
 
 /// The similarity in a finding of an unmoved result, which no other finding has.
 const UNMOVED_SIMILARITY: f64 = 0.0;
@@ -33,32 +33,34 @@ struct Check {
 impl UnmovedResults {
     /// Counts runs with changes of one thing between them; `rounds` of changes are found.
     pub fn observe(
-        &mut self,
+        this: &mut LazyBox<Self>,
         at: EventPosition,
         facts: &CallFacts,
         rounds: u32,
     ) -> Option<Finding> {
         if changes(facts) {
+            let this = this.get_or_insert_with(Box::default);
             // Work on several things is no search for one result.
             let changed = facts.target.filter(|_| facts.is_change());
             let changed = Some(changed.unwrap_or(facts.tool));
-            if self.changed != changed || facts.moves_world {
-                self.changed = changed;
-                self.check = None;
+            if this.changed != changed || facts.moves_world {
+                this.changed = changed;
+                this.check = None;
             }
             return None;
         }
+        // Before the first change there is nothing to move.
+        let this = this.get_mut()?;
         let is_check = matches!(facts.operation, Operation::Execute | Operation::Other);
         let call = facts.call.filter(|_| is_check)?;
         let outcome = facts.masked_outcome;
-        if let Some(check) = &mut self.check
+        if let Some(check) = &mut this.check
             && (check.call, check.outcome) == (call, outcome)
         {
             return check.push(at, rounds);
         }
-        // Before the first change there is nothing to move.
-        let is_new = self.changed.is_some() && facts.leaves_open && !facts.failed();
-        self.check = is_new.then(|| {
+        let is_new = this.changed.is_some() && facts.leaves_open && !facts.failed();
+        this.check = is_new.then(|| {
             let mut runs = Streak::default();
             runs.push(at, Some(call));
             Check {
