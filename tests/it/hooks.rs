@@ -501,32 +501,38 @@ async fn a_sub_agent_is_stopped_alone() {
 #[tokio::test]
 async fn a_turn_is_sent_back_once_per_prompt_and_never_while_it_is_worked_on() {
     let server = Server::start().await;
-    let stop = |prompt: &str, active: Value| {
-        let message = "Hello! How can I help you today?";
-        claude(
-            "Stop",
-            json!({
-                "prompt_id": prompt,
-                "stop_hook_active": active,
-                "last_assistant_message": message,
-            }),
-        )
-    };
-    let prompt = |id: &str| claude("UserPromptSubmit", json!({"prompt": "go", "prompt_id": id}));
-    for (id, active, sent_back) in [
-        ("p1", json!(false), true),
-        ("p2", json!(true), false),
-        ("p3", json!(null), false),
+    // A session each, because a loop is reported once in a session.
+    for (session, active, sent_back) in [
+        ("s1", json!(false), true),
+        ("s2", json!(true), false),
+        ("s3", json!(null), false),
     ] {
-        hook(&server, CLAUDE, &prompt(id)).await;
-        let mut call = batch(1);
-        call["tool_calls"][0]["tool_use_id"] = json!(format!("{id}-call"));
-        call["tool_calls"][0]["tool_input"] = json!({"file_path": id});
-        hook(&server, CLAUDE, &call).await;
-        let reply = hook(&server, CLAUDE, &stop(id, active)).await;
-        assert_eq!(reply["decision"] == "block", sent_back, "{id}: {reply}");
-        let again = hook(&server, CLAUDE, &stop(id, json!(false))).await;
-        assert_ne!(again["decision"], "block", "{id}: {again}");
+        let of_session = |mut body: Value| {
+            body["session_id"] = json!(session);
+            body
+        };
+        let stop = |active: &Value| {
+            of_session(claude(
+                "Stop",
+                json!({
+                    "stop_hook_active": active,
+                    "last_assistant_message": "Hello! How can I help you today?",
+                }),
+            ))
+        };
+        let prompt = claude("UserPromptSubmit", json!({"prompt": "go"}));
+        hook(&server, CLAUDE, &of_session(prompt)).await;
+        hook(&server, CLAUDE, &of_session(batch(1))).await;
+        let reply = hook(&server, CLAUDE, &stop(&active)).await;
+        let line = text(&reply, "/systemMessage");
+        assert!(line.starts_with("[unstuck] "), "{session}: {reply}");
+        assert_eq!(
+            reply["decision"] == "block",
+            sent_back,
+            "{session}: {reply}"
+        );
+        let again = hook(&server, CLAUDE, &stop(&json!(false))).await;
+        assert_ne!(again["decision"], "block", "{session}: {again}");
     }
 }
 
