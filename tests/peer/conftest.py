@@ -40,10 +40,12 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(cwd):
-    """A separate server on its own ports, with the built-in configuration."""
+    """A separate server on its own ports, with the built-in configuration. Only the breaker is
+    off: so many sessions are terminated here that it would open."""
     assert BINARY.exists(), f"{BINARY} is missing: build it, or say in UNSTUCK_BIN where it is"
     env = {key: value for key, value in os.environ.items() if not key.startswith("UNSTUCK")}
     env |= {"UNSTUCK__SERVER__GRPC": "127.0.0.1:0", "UNSTUCK__SERVER__HTTP": "127.0.0.1:0"}
+    env["UNSTUCK__BREAKER__SHARE_MAX"] = "1"
     with open(cwd / "stderr", "w") as stderr:
         process = subprocess.Popen(
             [BINARY, "serve"], cwd=cwd, env=env, stdin=subprocess.DEVNULL,
