@@ -1,8 +1,10 @@
 """A small fleet: agents that work, and agents that loop in different ways."""
 
 import itertools
+import json
 import random
 import threading
+import urllib.request
 
 from conftest import peer
 from unstuck.v1.event_pb2 import (
@@ -85,7 +87,7 @@ class Fleet:
         self.stuck_share = 0.3
 
     def step(self):
-        """Sends one event of each agent in a batch, one invalid event, and some streamed text."""
+        """Sends one event of each agent in a batch, one invalid event, some streamed text, and a hook."""
         events = [self.event(index) for index in range(len(self.agents))]
         requests = [peer.detection_pb.StreamEventsRequest(sequence=1, events=events + [Event()])]
         responses = list(self.server.detection.StreamEvents(iter(requests), timeout=peer.DEADLINE_SECS))
@@ -93,6 +95,18 @@ class Fleet:
         delta = Delta(session_id="writer", text="the quick brown fox jumps over the lazy dog. ")
         deltas = [peer.detection_pb.StreamDeltasRequest(deltas=[delta])]
         list(self.server.detection.StreamDeltas(iter(deltas), timeout=peer.DEADLINE_SECS))
+        self.send_hook()
+
+    def send_hook(self):
+        """A prompt in Claude Code, as its hook reports it."""
+        payload = {"session_id": "claude", "hook_event_name": "UserPromptSubmit", "prompt": "go on", "cwd": "/home/dev/demo"}
+        request = urllib.request.Request(
+            f"http://{self.server.http}/v1/hooks/claude-code",
+            data=json.dumps(payload).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=peer.DEADLINE_SECS) as response:
+            assert response.status == 200
 
     def rate(self, verdicts):
         """Says of one verdict in a step that it is right."""
