@@ -1,0 +1,182 @@
+"""What the adapters and `guarded` share: ask before a call, record it, and say what the model reads."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from unstuck._client import Client
+from unstuck._session import current
+from unstuck._verdict import Action, Refused, Stopped, Verdict
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Guard:
+    """Guards the calls of one run.
+
+    A run stops at `stop_at` and stronger; with ESCALATE the caller hands over to another model or
+    a person. From WARN on the model reads the correction.
+    """
+
+    def __init__(
+        self, client: Client | None = None, session: str | None = None, *, agent: str = "", stop_at: str = "ESCALATE"
+    ) -> None:
+        self.client = client if client is not None else default_client()
+        """The client."""
+        opened = current.get()
+        self.session = session or (opened.id if opened else uuid.uuid4().hex)
+        """The session's id: the given one, that of the `with` around it, or a new one."""
+        self.agent = agent
+        self.stop_at = Action[stop_at]
+        self._stopped: Verdict | None = None
+
+    @property
+    def stopped(self) -> Verdict | None:
+        """Why the run is to stop. None: it goes on."""
+        return self._stopped or self.client.stopped(self.session, self.agent)
+
+    def raise_if_stopped(self) -> None:
+        """Raises `Stopped` if the run is to stop."""
+        verdict = self.stopped
+        if verdict is not None:
+            raise Stopped(verdict)
+
+    def before(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
+        """Asks whether a call may be made. A verdict means that it is refused, which is recorded."""
+        verdict = self._refusal(self.client.check(self.session, tool, args, agent=self.agent))
+        if verdict is not None:
+            self._note(self.client.record(
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+            ))
+        return verdict
+
+    async def abefore(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
+        """`before`, without blocking the loop."""
+        verdict = self._refusal(await self.client.acheck(self.session, tool, args, agent=self.agent))
+        if verdict is not None:
+            self._note(await self.client.arecord(
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+            ))
+        return verdict
+
+    def after(
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
+    ) -> str:
+        """Records a call. Returns the text for the model, or nothing."""
+        return self._note(self.client.record(
+            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+        ))
+
+    async def aafter(
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
+    ) -> str:
+        """`after`, without blocking the loop."""
+        return self._note(await self.client.arecord(
+            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+        ))
+
+    def _refusal(self, verdict: Verdict | None) -> Verdict | None:
+        """A verdict of `check` that refuses the call: nobody can be asked here, so ASK refuses too."""
+        if verdict is None or verdict < Action.ASK:
+            return None
+        if verdict >= Action.TERMINATE:
+            self._stopped = verdict
+        return verdict
+
+    def _note(self, verdict: Verdict | None) -> str:
+        if verdict is None:
+            return ""
+        if verdict >= self.stop_at:
+            self._stopped = verdict
+        return verdict.text if verdict >= Action.WARN else ""
+
+
+@functools.cache
+def default_client() -> Client:
+    """The process's client, with the settings of the environment."""
+    return Client()
+
+
+def appended(result: Any, text: str) -> Any:
+    """A result with the text after it. One that is no text is left as it is."""
+    return f"{result}\n\n{text}" if text and isinstance(result, str) else result
+
+
+def guarded(
+    function: F | None = None,
+    *,
+    client: Client | None = None,
+    session: str | None = None,
+    stop_at: str = "ESCALATE",
+    correct: bool = True,
+) -> Any:
+    """Guards a tool function, sync or async: `@guarded` or `@guarded(session="…")`.
+
+    Without a session it is that of the `with client.session()` around the call. A text that the
+    function returns gets the correction appended, and a refused call returns it; with
+    `correct=False` results stay as they are and a refused call raises `Refused`. When the run is
+    to stop, `Stopped` is raised.
+    """
+    if function is None:
+        return functools.partial(guarded, client=client, session=session, stop_at=stop_at, correct=correct)
+    signature = inspect.signature(function)
+    tool = getattr(function, "__name__", "tool")
+
+    def begin(args: Any, kwargs: Any) -> tuple[Guard, dict[str, Any]]:
+        opened = current.get()
+        used = client or (opened.client if opened else None)
+        try:
+            told = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError:
+            told = {"args": args, **kwargs}
+        told.pop("self", None)
+        return Guard(used, session or (opened.id if opened else f"process-{_process}"), stop_at=stop_at), told
+
+    def refuse(guard: Guard, verdict: Verdict) -> str:
+        guard.raise_if_stopped()
+        if not correct:
+            raise Refused(verdict)
+        return verdict.text
+
+    def end(guard: Guard, result: Any, text: str) -> Any:
+        guard.raise_if_stopped()
+        return appended(result, text) if correct else result
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            guard, told = begin(args, kwargs)
+            if verdict := await guard.abefore(tool, told):
+                return refuse(guard, verdict)
+            try:
+                result = await function(*args, **kwargs)
+            except Exception as error:
+                await guard.aafter(tool, told, error=error)
+                guard.raise_if_stopped()
+                raise
+            return end(guard, result, await guard.aafter(tool, told, result))
+
+        return acall
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        guard, told = begin(args, kwargs)
+        if verdict := guard.before(tool, told):
+            return refuse(guard, verdict)
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            guard.after(tool, told, error=error)
+            guard.raise_if_stopped()
+            raise
+        return end(guard, result, guard.after(tool, told, result))
+
+    return call
+
+
+_process = uuid.uuid4().hex

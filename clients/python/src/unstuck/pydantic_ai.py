@@ -1,0 +1,36 @@
+"""Pydantic AI: `Agent(model, capabilities=[UnstuckCapability()])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_ai.capabilities import AbstractCapability
+
+from unstuck._client import Client
+from unstuck._guard import Guard, appended
+
+__all__ = ["UnstuckCapability"]
+
+
+class UnstuckCapability(AbstractCapability[Any]):
+    """Guards an agent's tool calls. When the run is to stop it raises `unstuck.Stopped`."""
+
+    def __init__(self, client: Client | None = None, session: str | None = None, *, stop_at: str = "ESCALATE") -> None:
+        self.guard = Guard(client, session, stop_at=stop_at)
+        """The guard of the run."""
+
+    async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        """Around each call of a tool."""
+        told = {"call_id": call.tool_call_id or "", "round": f"{ctx.run_id}-{ctx.run_step}"}
+        if verdict := await self.guard.abefore(call.tool_name, args, **told):
+            self.guard.raise_if_stopped()
+            return verdict.text
+        try:
+            result = await handler(args)
+        except Exception as error:
+            await self.guard.aafter(call.tool_name, args, error=error, **told)
+            self.guard.raise_if_stopped()
+            raise
+        text = await self.guard.aafter(call.tool_name, args, result, **told)
+        self.guard.raise_if_stopped()
+        return appended(result, text)

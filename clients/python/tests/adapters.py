@@ -1,0 +1,51 @@
+"""What the tests of the adapters share: tools, and a run in whose middle the service is killed."""
+
+import signal
+
+from conftest import PATIENCE_SECS, wait_until
+
+import unstuck
+
+CORRECTION = "[unstuck] Stop reading"
+# Outcomes of a run whose tool succeeds (1) until it is refused (3), and of one whose tool fails (2).
+REPEATED_RUN = [1, 1, 1, 1, 3, 3, 3]
+FAILING_RUN = [2, 2, 2, 2]
+
+
+def read_file(path: str) -> str:
+    """Reads a file."""
+    return "fn main() {}"
+
+
+def failing_tool(path: str) -> str:
+    """Fails."""
+    raise OSError("no such device")
+
+
+def outcomes(service, session):
+    """The outcomes of a session's calls, as the service has them."""
+    return [entry.outcome for entry in service.get(session).timeline]
+
+
+def run_with_kill(service, session, run):
+    """Kills the service in the third call. The run must go on, and nothing may count twice."""
+    calls = []
+
+    def kill():
+        calls.append(1)
+        if len(calls) == 3:
+            service.stop(signal.SIGTERM)
+
+    with unstuck.Client(service.target, deadline=PATIENCE_SECS) as client:
+        try:
+            run(client, kill)
+        except Exception as error:
+            # The model's script has come to its end, or a limit of the framework.
+            assert not isinstance(error, unstuck.Stopped), error
+        assert len(calls) >= 10, "without the service every call is made"
+        recorded = client.stats.recorded
+        service.start()
+        wait_until(lambda: client.stats.pending == 0)
+        assert client.stats.dropped == 0 and client.stats.answered == recorded
+    # The session is terminated when the rest arrives, and counts nothing from then on.
+    assert service.get(session).session.events <= recorded

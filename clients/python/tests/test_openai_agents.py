@@ -1,0 +1,45 @@
+"""The agent of the OpenAI Agents SDK with its own scripted model."""
+
+import pytest
+from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+
+pytest.importorskip("agents")
+from agents import Agent, RunConfig, Runner, function_tool  # noqa: E402
+from agents.testing import ScriptedModel, function_call  # noqa: E402
+
+from unstuck import Stopped  # noqa: E402
+from unstuck.openai_agents import guard  # noqa: E402
+
+
+def run(client, session, tool, between=lambda: None):
+    def handle(path: str) -> str:
+        between()
+        return tool(path)
+
+    name = tool.__name__
+    model = ScriptedModel([[function_call(name, {"path": "a.txt"}, call_id=f"call-{number}")] for number in range(20)])
+    agent = Agent(name="agent", model=model, tools=[function_tool(handle, name_override=name)])
+    guard(agent, client, session)
+    # Traces would go to the provider.
+    config = RunConfig(tracing_disabled=True)
+    return model, lambda: Runner.run_sync(agent, "Do it.", max_turns=15, run_config=config)
+
+
+def test_it_is_corrected_refused_and_stopped(client, service, session):
+    model, start = run(client, session, read_file)
+    with pytest.raises(Stopped) as stopped:
+        start()
+    assert CORRECTION not in str(model.calls[2].input) and CORRECTION in str(model.calls[3].input)
+    assert stopped.value.verdict >= "ESCALATE" and len(model.calls) == 7
+    assert outcomes(service, session) == REPEATED_RUN
+
+
+def test_a_failing_tool_is_counted(client, service, session):
+    _, start = run(client, session, failing_tool)
+    with pytest.raises(Stopped):
+        start()
+    assert outcomes(service, session) == FAILING_RUN
+
+
+def test_it_goes_on_without_the_service(own_service, session):
+    run_with_kill(own_service, session, lambda client, kill: run(client, session, read_file, kill)[1]())

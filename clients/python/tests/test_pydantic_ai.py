@@ -1,0 +1,47 @@
+"""Pydantic AI's agent with its own function model."""
+
+import pytest
+from adapters import CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file, run_with_kill
+
+pytest.importorskip("pydantic_ai")
+from pydantic_ai import Agent  # noqa: E402
+from pydantic_ai.messages import ModelResponse, ToolCallPart  # noqa: E402
+from pydantic_ai.models.function import FunctionModel  # noqa: E402
+
+from unstuck import Stopped  # noqa: E402
+from unstuck.pydantic_ai import UnstuckCapability  # noqa: E402
+
+
+def agent(client, session, tool, between=lambda: None):
+    requests = []
+
+    def answer(messages, info):
+        requests.append(list(messages))
+        assert len(requests) <= 20, "the script has ended"
+        return ModelResponse(parts=[ToolCallPart(tool.__name__, {"path": "a.txt"}, f"call-{len(requests)}")])
+
+    def handle(path: str) -> str:
+        between()
+        return tool(path)
+
+    handle.__name__ = tool.__name__
+    return Agent(FunctionModel(answer), tools=[handle], capabilities=[UnstuckCapability(client, session)]), requests
+
+
+def test_it_is_corrected_refused_and_stopped(client, session):
+    run, requests = agent(client, session, read_file)
+    with pytest.raises(Stopped) as stopped:
+        run.run_sync("Do it.")
+    assert CORRECTION in str(requests[3][-1].parts[-1].content)
+    assert stopped.value.verdict >= "ESCALATE" and len(requests) == 7
+
+
+def test_a_failing_tool_is_counted(client, service, session):
+    run, _ = agent(client, session, failing_tool)
+    with pytest.raises(OSError):
+        run.run_sync("Do it.")
+    assert outcomes(service, session) == FAILING_RUN[:1]
+
+
+def test_it_goes_on_without_the_service(own_service, session):
+    run_with_kill(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].run_sync("Do it."))

@@ -1,0 +1,53 @@
+"""The packages that are built, in environments that have nothing else."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+from conftest import BINARY, PACKAGE
+
+pytest.importorskip("hatchling")
+ENV = os.environ | {"PYTHON": sys.executable}
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout.strip()
+
+
+def test_a_wheel_with_the_program_installs_it_and_the_client(tmp_path):
+    run(PACKAGE / "build-wheel", BINARY, "", tmp_path, env=ENV)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-py3-none-" in wheel.name and "-any" not in wheel.name
+    venv.create(tmp_path / "env", with_pip=True)
+    bin = tmp_path / "env/bin"
+    lock = PACKAGE / "requirements/core.txt"
+    run(bin / "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", lock, wheel)
+    # From another folder and without PYTHONPATH, so that only what is installed is found.
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    version = run(bin / "python", "-c", "import unstuck; print(unstuck.__version__)", cwd=tmp_path, env=clean)
+    assert run(bin / "unstuck", "--version", cwd=tmp_path, env=clean).split()[:2] == ["unstuck", version]
+    found = {line.split("==")[0] for line in run(bin / "pip", "list", "--format=freeze").splitlines()}
+    assert found - {"pip", "setuptools"} == {"unstuck", "grpcio", "protobuf", "typing_extensions"}
+
+
+def test_a_program_of_another_version_is_refused(tmp_path):
+    other = tmp_path / "unstuck"
+    other.write_text("#!/bin/sh\necho unstuck 9.9.9\n")
+    other.chmod(0o755)
+    done = subprocess.run([PACKAGE / "build-wheel", other, "", tmp_path], env=ENV, capture_output=True, text=True)
+    assert done.returncode == 1 and "9.9.9" in done.stderr
+    assert not list(tmp_path.glob("*.whl"))
+
+
+def test_the_source_package_builds_a_wheel_for_every_platform(tmp_path):
+    run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path, cwd=PACKAGE)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, sdist)
+    (wheel,) = tmp_path.glob("unstuck-*-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    kept = {str(path.relative_to(PACKAGE / "src")) for path in (PACKAGE / "src").rglob("*.py")}
+    assert kept | {"unstuck/py.typed"} <= set(names)
+    assert not [name for name in names if "/scripts/" in name]
