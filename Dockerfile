@@ -14,8 +14,9 @@ RUN apt-get update \
 
 # The dependencies alone, with an empty program: this layer is rebuilt only when
 # they change.
-COPY Cargo.toml Cargo.lock build.rs ./
+COPY Cargo.toml Cargo.lock ./
 COPY proto proto
+COPY clients/rust clients/rust
 # Not built, but Cargo requires the files of every target in the manifest.
 COPY benches benches
 RUN mkdir src \

@@ -1,7 +1,7 @@
 """A broker: the program between an agent and its tools, with Unstuck.
 
     pip install grpcio grpcio-tools
-    UNSTUCK_SERVER=127.0.0.1:50551 python examples/broker.py [--stubborn[=CALLS]]
+    UNSTUCK_SERVER=127.0.0.1:50551 python examples/broker.py [--stubborn[=CALLS|=errors]]
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import grpc
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "proto"))
 detection_pb, detection_grpc = grpc.protos_and_services("unstuck/v1/detection_service.proto")
 session_pb, session_grpc = grpc.protos_and_services("unstuck/v1/session_service.proto")
-from unstuck.v1.event_pb2 import OUTCOME_BLOCKED, OUTCOME_OK, Event, ToolCall, Usage  # noqa: E402
+from unstuck.v1.event_pb2 import OUTCOME_BLOCKED, OUTCOME_ERROR, OUTCOME_OK, Event, ToolCall, Usage  # noqa: E402
 from unstuck.v1.verdict_pb2 import Action  # noqa: E402
 
 STEPS_MAX = 20
@@ -32,10 +32,13 @@ EXPLAINING = set(
 )
 
 
-def next_call(messages, step, orders):
-    """The example agents: one reads a file again and again until it is corrected, one goes round some orders and never listens."""
-    if orders:
-        return "get_order", {"order_id": 5 + (step - 1) % orders}
+def next_call(messages, step, stubborn):
+    """The example agents: one reads a file again and again until it is corrected. Two never
+    listen: one goes round some orders, one tries another command that is not there each time."""
+    if stubborn == "errors":
+        return "bash", {"command": f"tool{step} --help"}
+    if stubborn:
+        return "get_order", {"order_id": 5 + (step - 1) % int(stubborn)}
     if any(message["role"] == "system" for message in messages):
         return None
     return "read_file", {"path": "src/main.rs"}
@@ -63,14 +66,14 @@ def ask(rpc, request):
         return None
 
 
-def run(detection, sessions, orders):
+def run(detection, sessions, stubborn):
     session_id = f"toy-{uuid.uuid4()}"
     opening = session_pb.OpenSessionRequest(session_id=session_id, profile="default", labels={"team": "examples"})
     ask(sessions.OpenSession, opening)
     messages = [{"role": "user", "content": "Please do the task."}]
     blocked, missed = set(), False
     for step in range(1, STEPS_MAX + 1):
-        call = next_call(messages, step, orders)
+        call = next_call(messages, step, stubborn)
         if call is None:
             return f"corrected before step {step}: the agent answered"
         tool, args = call
@@ -84,8 +87,10 @@ def run(detection, sessions, orders):
         # A broker replaces an action that it cannot perform by the next weaker one. This
         # one has no second model and no generation to stop: those become BLOCK.
         refused = known(check.action) >= Action.ACTION_BLOCK if check else call_key(tool, args) in blocked
+        failed = not refused and stubborn == "errors"
         result = "refused: this call is part of a loop" if refused else "two lamps, unpaid"
-        messages.append({"role": "tool", "content": result})
+        error = f"bash: tool{step}: command not found" if failed else ""
+        messages.append({"role": "tool", "content": error or result})
 
         # A refused call is sent too, as BLOCKED: an agent that goes on asking is
         # escalated and then terminated.
@@ -94,8 +99,8 @@ def run(detection, sessions, orders):
             # The id makes it safe to send the event again if the answer was lost.
             event_id=f"call-{step}",
             usage=Usage(input_tokens=900 + 40 * step, output_tokens=25, cost_usd=0.003),
-            tool_call=ToolCall(tool=tool, args_json=args_json, result=result,
-                               outcome=OUTCOME_BLOCKED if refused else OUTCOME_OK),
+            tool_call=ToolCall(tool=tool, args_json=args_json, result=None if failed else result, error=error,
+                               outcome=OUTCOME_BLOCKED if refused else OUTCOME_ERROR if failed else OUTCOME_OK),
         )))
         if recorded is None:
             missed = True
@@ -115,6 +120,10 @@ def run(detection, sessions, orders):
 
         if action == Action.ACTION_TERMINATE:
             return f"terminated at step {step}: {verdict.reason}"
+        # ESCALATE of a call that was made: its calls differ, so none can be refused. A person
+        # takes over; this broker has none and ends the run.
+        if action == Action.ACTION_ESCALATE and not refused:
+            return f"handed over at step {step}: {verdict.reason}"
         # It has no checkpoints and no person to ask: those become THROTTLE, without a wait.
         if Action.ACTION_THROTTLE <= action < Action.ACTION_BLOCK:
             time.sleep(verdict.retry_after.ToTimedelta().total_seconds())
@@ -130,4 +139,4 @@ if __name__ == "__main__":
     with grpc.insecure_channel(address) as channel:
         stubs = detection_grpc.DetectionServiceStub(channel), session_grpc.SessionServiceStub(channel)
         stubborn = [argument.partition("=")[2] or 1 for argument in sys.argv if argument.startswith("--stubborn")]
-        print(run(*stubs, orders=int(stubborn[0]) if stubborn else 0))
+        print(run(*stubs, stubborn=stubborn[0] if stubborn else None))

@@ -1,7 +1,7 @@
 // A broker: the program between an agent and its tools, with Unstuck.
 //
 //     cd examples && npm ci
-//     UNSTUCK_SERVER=127.0.0.1:50551 npx tsx broker.ts [--stubborn[=CALLS]]
+//     UNSTUCK_SERVER=127.0.0.1:50551 npx tsx broker.ts [--stubborn[=CALLS|=errors]]
 
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,7 +14,7 @@ const STEPS_MAX = 20;
 const DEADLINE_MS = 250;
 // Weakest to strongest, as in verdict.proto.
 const ACTIONS = ["ok", "alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
-const [WARN, THROTTLE, BLOCK, TERMINATE] = ["warn", "throttle", "block", "terminate"].map((name) => ACTIONS.indexOf(name));
+const [WARN, THROTTLE, BLOCK, ESCALATE, TERMINATE] = ["warn", "throttle", "block", "escalate", "terminate"].map((name) => ACTIONS.indexOf(name));
 // Arguments that only explain a call, as member.call_key in verdict.proto lists them.
 const EXPLAINING = new Set(
   `description explanation justification max_output_chars max_output_length max_output_tokens reason
@@ -34,9 +34,10 @@ const options = { includeDirs: [fileURLToPath(new URL("../proto", import.meta.ur
 const proto = loadSync(["unstuck/v1/detection_service.proto", "unstuck/v1/session_service.proto"], options);
 const { DetectionService, SessionService } = (grpc.loadPackageDefinition(proto) as any).unstuck.v1;
 
-/** The example agents: one reads a file again and again until it is corrected, one goes round some orders and never listens. */
-function nextCall(messages: { role: string }[], step: number, orders: number): Call | null {
-  if (orders) return { tool: "get_order", args: { order_id: 5 + ((step - 1) % orders) } };
+/** The example agents: one reads a file again and again until it is corrected. Two never listen: one goes round some orders, one tries another command that is not there each time. */
+function nextCall(messages: { role: string }[], step: number, stubborn: string): Call | null {
+  if (stubborn === "errors") return { tool: "bash", args: { command: `tool${step} --help` } };
+  if (stubborn) return { tool: "get_order", args: { order_id: 5 + ((step - 1) % Number(stubborn)) } };
   return messages.some(({ role }) => role === "system") ? null : { tool: "read_file", args: { path: "src/main.rs" } };
 }
 
@@ -68,7 +69,7 @@ function ask<Response>(client: any, rpc: string, request: object): Promise<Respo
   });
 }
 
-async function run(detection: grpc.Client, sessions: grpc.Client, orders: number): Promise<string> {
+async function run(detection: grpc.Client, sessions: grpc.Client, stubborn: string): Promise<string> {
   const session_id = `toy-${randomUUID()}`;
   const opening = { session_id, profile: "default", labels: { team: "examples" } };
   await ask(sessions, "OpenSession", opening);
@@ -76,7 +77,7 @@ async function run(detection: grpc.Client, sessions: grpc.Client, orders: number
   let blocked = new Set<string>();
   let missed = false;
   for (let step = 1; step <= STEPS_MAX; step++) {
-    const call = nextCall(messages, step, orders);
+    const call = nextCall(messages, step, stubborn);
     if (!call) return `corrected before step ${step}: the agent answered`;
     const { tool } = call;
     const args_json = JSON.stringify(call.args);
@@ -87,8 +88,11 @@ async function run(detection: grpc.Client, sessions: grpc.Client, orders: number
     // A broker replaces an action that it cannot perform by the next weaker one. This one
     // has no second model and no generation to stop: those become BLOCK.
     const refused = check ? known(check.action) >= BLOCK : blocked.has(callKey(call));
+    const failed = !refused && stubborn === "errors";
+    const outcome = refused ? "OUTCOME_BLOCKED" : failed ? "OUTCOME_ERROR" : "OUTCOME_OK";
+    const error = failed ? `bash: tool${step}: command not found` : "";
     const result = refused ? "refused: this call is part of a loop" : "two lamps, unpaid";
-    messages.push({ role: "tool", content: result });
+    messages.push({ role: "tool", content: error || result });
 
     // A refused call is sent too, as BLOCKED: an agent that goes on asking is escalated
     // and then terminated.
@@ -97,7 +101,7 @@ async function run(detection: grpc.Client, sessions: grpc.Client, orders: number
       // The id makes it safe to send the event again if the answer was lost.
       event_id: `call-${step}`,
       usage: { input_tokens: 900 + 40 * step, output_tokens: 25, cost_usd: 0.003 },
-      tool_call: { tool, args_json, result, outcome: refused ? "OUTCOME_BLOCKED" : "OUTCOME_OK" },
+      tool_call: { tool, args_json, error, outcome, ...(failed ? {} : { result }) },
     };
     const answer = (await ask<{ result: EventResult }>(detection, "RecordEvent", { event }))?.result;
     if (!answer) {
@@ -117,6 +121,9 @@ async function run(detection: grpc.Client, sessions: grpc.Client, orders: number
     console.log(`step ${step}: ${name.padEnd(9)} ${verdict?.pattern || `${tool} ${args_json}`}`);
 
     if (action === TERMINATE) return `terminated at step ${step}: ${verdict?.reason}`;
+    // ESCALATE of a call that was made: its calls differ, so none can be refused. A person
+    // takes over; this broker has none and ends the run.
+    if (action === ESCALATE && !refused) return `handed over at step ${step}: ${verdict?.reason}`;
     // It has no checkpoints and no person to ask: those become THROTTLE, without a wait.
     if (action >= THROTTLE && action < BLOCK && verdict?.retry_after)
       await sleep(verdict.retry_after.seconds * 1_000 + verdict.retry_after.nanos / 1e6);
@@ -130,5 +137,5 @@ const address = (process.env.UNSTUCK_SERVER ?? "127.0.0.1:50551").replace(/^http
 // One connection per process, which the clients share: it carries all sessions.
 const clients = [DetectionService, SessionService].map((Client) => new Client(address, grpc.credentials.createInsecure()));
 const stubborn = process.argv.find((argument) => argument.startsWith("--stubborn"));
-console.log(await run(clients[0], clients[1], stubborn ? Number(stubborn.split("=")[1] ?? 1) : 0));
+console.log(await run(clients[0], clients[1], stubborn ? (stubborn.split("=")[1] ?? "1") : ""));
 for (const client of clients) client.close();

@@ -24,6 +24,7 @@ mod rate;
 mod replay;
 mod reset;
 mod restore;
+mod scan;
 mod serve;
 mod server_args;
 mod session;
@@ -88,6 +89,8 @@ enum Command {
     Replay(replay::Args),
     /// Measure how well the detectors find the loops in labelled traces.
     Eval(eval::Args),
+    /// Find the transcripts of agents on this machine and report what their loops cost.
+    Scan(scan::Args),
     /// Check the audit log.
     #[command(subcommand)]
     Audit(audit::Command),
@@ -275,6 +278,7 @@ fn run(cli: Cli) -> ExitCode {
         Some(Command::Man(args)) => man::run(&args),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Eval(args)) => eval::run(&args),
+        Some(Command::Scan(args)) => scan::run(&args),
         Some(Command::Audit(command)) => audit::run(&command),
         Some(Command::Backup(args)) => backup::run(&args),
         Some(Command::Restore(args)) => restore::run(&args),

@@ -6,7 +6,6 @@
 //! (sixteen bytes at a time).
 
 mod action;
-mod call_key;
 mod capacity;
 pub mod clock;
 mod event;
@@ -28,7 +27,6 @@ mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
-pub use call_key::CallKey;
 pub use capacity::{Capacities, Capacity};
 pub use event::{
     Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
@@ -54,6 +52,7 @@ pub use timeline::{
     format_ranges,
 };
 pub use turn::{Phrase, PhraseId, PhraseMatch, Phrases, SimilarityMeasure, Sketch, TurnFacts};
+pub use unstuck_client::CallKey;
 pub use verdict::{
     BUDGET, ChainHash, ChainHead, Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR,
     RecoveredState, Trend, Verdict, VerdictRecord, VerdictSink, Waste,

@@ -468,7 +468,7 @@ impl Engine {
 
     /// At most `limit` sessions, the most severe first, after the first `skip`.
     pub fn rank_sessions(&self, filter: &FleetFilter, skip: usize, limit: usize) -> RankedSessions {
-        let (ids, counts) = query::rank_ids(&self.sessions, filter, skip, limit);
+        let (ids, counts) = query::rank_ids(self, filter, skip, limit);
         RankedSessions {
             sessions: ids.iter().filter_map(|id| self.get(id)).collect(),
             counts,

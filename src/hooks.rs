@@ -8,6 +8,7 @@
 //!
 //! Uses: domain, auth, ingest, telemetry, server, api, console.
 
+mod body;
 mod handler;
 mod session_table;
 
@@ -221,7 +222,10 @@ impl Hooks {
         if query.event == PROBE_EVENT {
             return Ok(HookAnswer::go_on());
         }
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let body = body::parse(body).unwrap_or_else(|| {
+            metrics.count_unreadable_hook();
+            Value::Null
+        });
         let Some(agent) = agent.or_else(|| ingest::recognise_agent(&body)) else {
             metrics.count_hook(AUTO, None, HookReplyKind::None);
             return Ok(HookAnswer::go_on());

@@ -23,7 +23,7 @@
 //!     configuration. [`app`]: binds, runs and drains the service. [`cli`]: the
 //!     command line.
 //!
-//! [`pb`] is generated from `proto/`. ARCHITECTURE.md has the invariants and the
+//! [`pb`] is generated from `proto/` by the crate `unstuck-client`. ARCHITECTURE.md has the invariants and the
 //! test that holds each.
 
 #![forbid(unsafe_code)]
@@ -42,7 +42,6 @@ pub mod feed;
 pub mod hooks;
 pub mod ingest;
 pub mod notify;
-pub mod pb;
 pub mod policy;
 pub mod rules;
 pub mod secret;
@@ -52,3 +51,5 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod text;
+
+pub use unstuck_client::pb;

@@ -16,7 +16,6 @@
 //! - `figures`: the counts and measurements in an error.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
-//! - `call_key`: the key of a call that clients compute too.
 //! - `key`: keyed signatures; `memo`: a lock-free cache of values computed from texts.
 //! - `work_budget`: the bound on the work that a text may cause.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
@@ -24,7 +23,6 @@
 //! Uses: domain.
 
 pub mod answer_names;
-pub(crate) mod call_key;
 pub mod echo;
 pub mod failure_report;
 pub mod figures;
@@ -53,3 +51,5 @@ pub use phrases::{PhraseMatcher, TooManyPhrases};
 pub use repetition::RepetitionTracker;
 pub use similarity::{Model, ModelError, WordOverlap, load_model};
 pub use tokens::Sketcher;
+// Clients compute the key of a call too.
+pub(crate) use unstuck_client::call_key;

@@ -43,9 +43,9 @@ impl SessionService for Api {
             .open_session(&id, &profile, labels, now())
             .inspect_err(|error| self.count_open_error(error))?;
         // A crash must not change the session's profile.
-        self.store.wait_until_saved(&id).await;
+        let durable = self.store.wait_until_saved(&id).await;
         let session = Some(self.present_session(&view).await);
-        Ok(Response::new(pb::OpenSessionResponse { session }))
+        Ok(Response::new(pb::OpenSessionResponse { session, durable }))
     }
 
     async fn end_session(

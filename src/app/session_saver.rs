@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use crate::{
-    domain::{FrozenSession, SessionId},
+    domain::{FrozenSession, SessionId, VerdictId},
     engine::{Engine, RunMode, ThawError, ThawOutcome},
     secret::{Sealer, Secret},
     store::{self, SaveRequest, Store},
@@ -93,6 +93,7 @@ impl SessionSaver {
     fn restore_sessions(&self) {
         let now = self.store.expiry_clock().now();
         let mut restored = RestoredCounts::default();
+        let mut missing_verdicts = Vec::new();
         let loaded = self.store.load_sessions(|mut frozen| {
             let sealed = frozen.window.take();
             let is_sealed = sealed.is_some();
@@ -101,10 +102,15 @@ impl SessionSaver {
             restored.not_opened += usize::from(is_sealed && frozen.window.is_none());
             let outcome = self.engine.freezer().thaw(&frozen, now);
             restored.count(outcome);
+            if let ThawOutcome::HeadOnly(_) = outcome {
+                let missing = self.engine.freezer().missing_verdicts(&frozen.id);
+                missing_verdicts.extend(missing.into_iter().map(|id| (frozen.id.clone(), id)));
+            }
             if matches!(outcome, ThawOutcome::Occupied | ThawOutcome::Expired) {
                 self.store.remove_session(frozen.id);
             }
         });
+        self.restore_verdicts(missing_verdicts);
         let is_unreadable = loaded.is_err();
         if let Err(error) = loaded {
             tracing::error!(%error, "cannot read the sessions of the previous run");
@@ -114,6 +120,23 @@ impl SessionSaver {
         self.engine
             .set_restored_sessions(restored.whole, restored.heads, lost);
         restored.log();
+    }
+
+    /// Reads the verdicts of loops with an action in force, without what agents wrote, for
+    /// sessions whose windows were not saved. The verdicts of a session lie together.
+    fn restore_verdicts(&self, missing: Vec<(SessionId, VerdictId)>) {
+        for of_session in missing.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((session, _)) = of_session.first() else {
+                continue;
+            };
+            let tenant = session.tenant();
+            // One that is gone, by age or size, is shown by its id only.
+            let found = of_session.iter().filter_map(|(_, id)| {
+                let record = self.store.find_verdict(&tenant, *id).ok()??;
+                Some(record.verdict)
+            });
+            self.engine.freezer().add_verdicts(session, found.collect());
+        }
     }
 
     /// Saves the heads of changed sessions until the service drains.
@@ -139,11 +162,14 @@ impl SessionSaver {
             freezer.mark_changed(&request.session);
             freezer.freeze_changed_head(&request.session)
         });
-        // A failure is noticed by the periodic save, which tries again.
-        let _ = self.save(heads.collect());
-        for request in &requests {
+        // After a failure the periodic save tries again.
+        let is_saved = self.save(heads.collect()).is_ok();
+        for request in requests {
             // A periodic save may write an older head after this one.
             freezer.mark_changed(&request.session);
+            if is_saved {
+                request.set_saved();
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use tonic::{
     metadata::AsciiMetadataValue,
     transport::{self, Channel, Uri},
 };
+use unstuck_client::{Credentials, InvalidOptions, Options};
 
 pub(super) use super::server_args::{OperatorArgs, ServerArgs};
 use super::{
@@ -24,9 +25,6 @@ use crate::pb::{self, session_service_client::SessionServiceClient};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A thousand verdicts with all their text.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-const TOKEN_KEY: &str = "authorization";
-/// Metadata key of the operator's name, for a service without tokens.
-const OPERATOR_KEY: &str = "unstuck-operator";
 
 /// A connection to the service.
 #[derive(Clone)]
@@ -35,9 +33,9 @@ pub(super) struct Client {
     server: String,
     uri: Uri,
     tls: TlsArgs,
-    token: Option<AsciiMetadataValue>,
+    token: Option<String>,
     default_operator: Option<String>,
-    operator: Option<AsciiMetadataValue>,
+    credentials: Credentials,
 }
 
 /// Connects to the service and runs `command`.
@@ -63,23 +61,22 @@ impl Client {
             server,
             uri,
             tls: target.tls,
-            token: target.token,
             default_operator: target.operator.or_else(|| env::var("USER").ok()),
-            operator: None,
+            credentials: build_credentials(target.token.clone(), None)?,
+            token: target.token,
         })
     }
 
     /// The same client, which names the operator in every call.
     pub fn with_operator(self, args: &OperatorArgs) -> Result<Self, CliError> {
-        let to_metadata = |name: &String| AsciiMetadataValue::try_from(name).ok();
-        let operator =
-            match &args.operator {
-                Some(name) => Some(to_metadata(name).ok_or_else(|| {
-                    CliError::usage("--operator: the name must be printable ASCII")
-                })?),
-                None => self.default_operator.as_ref().and_then(to_metadata),
-            };
-        Ok(Self { operator, ..self })
+        // A name by default is left out if it cannot be sent.
+        let is_sendable = |name: &String| name.parse::<AsciiMetadataValue>().is_ok();
+        let default = self.default_operator.clone().filter(is_sendable);
+        let operator = args.operator.clone().or(default);
+        Ok(Self {
+            credentials: build_credentials(self.token.clone(), operator)?,
+            ..self
+        })
     }
 
     /// Makes a unary call.
@@ -162,12 +159,7 @@ impl Client {
 
     fn build_request<Q>(&self, message: Q) -> Request<Q> {
         let mut request = Request::new(message);
-        let metadata = request.metadata_mut();
-        for (key, value) in [(TOKEN_KEY, &self.token), (OPERATOR_KEY, &self.operator)] {
-            if let Some(value) = value {
-                metadata.insert(key, value.clone());
-            }
-        }
+        self.credentials.add_to(request.metadata_mut());
         request
     }
 
@@ -205,6 +197,21 @@ impl Client {
             code => CliError::failed(format!("{server} refused: {message} ({code:?})")),
         }
     }
+}
+
+fn build_credentials(
+    token: Option<String>,
+    operator: Option<String>,
+) -> Result<Credentials, CliError> {
+    let options = Options {
+        token,
+        operator,
+        ..Options::default()
+    };
+    options.credentials().map_err(|error| match error {
+        InvalidOptions::Operator => CliError::usage(format!("--operator: {error}")),
+        _ => CliError::usage(error.to_string()),
+    })
 }
 
 /// Fetches pages until `handle_page` breaks, or the page token is empty, which is the last

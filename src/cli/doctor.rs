@@ -1,6 +1,7 @@
 //! `unstuck doctor`: whether each agent on this machine is guarded, and what to do if not.
 
 mod checks;
+mod installation;
 
 use std::{
     io::{self, Write},
@@ -17,6 +18,7 @@ use super::{
     style::{BOLD, DIM, PLAIN},
 };
 use checks::{AgentReport, Health, Probe};
+use installation::Installation;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -44,9 +46,15 @@ pub(super) fn check(programs: &[&'static AgentProgram]) -> Result<ExitCode, CliE
     report(programs, &args)
 }
 
+/// Whether an agent that is none of these has our hooks.
+pub(super) fn is_another_guarded(programs: &[&AgentProgram]) -> bool {
+    let is_named = |agent: &str| programs.iter().any(|program| program.agent == agent);
+    let mut others = AGENT_PROGRAMS.iter().filter(|it| !is_named(it.agent));
+    others.any(|other| Installation::find(other).has_entries)
+}
+
 fn report(programs: &[&'static AgentProgram], args: &Args) -> Result<ExitCode, CliError> {
-    let file = args.config.file();
-    let probe = Probe::new(file.as_deref());
+    let probe = Probe::new(args.config.file());
     let reports = programs.iter().map(|program| probe.check(program));
     let reports: Vec<AgentReport> = reports.collect();
     map_write_error(print(&reports, args.output))?;
@@ -91,6 +99,7 @@ fn print(reports: &[AgentReport], output: OutputFormat) -> io::Result<()> {
 
 fn to_row(report: &AgentReport) -> Vec<Cell> {
     let (guarded, style) = match report.health {
+        Health::Guarded if report.shadow => ("shadow", BOLD),
         Health::Guarded => ("yes", BOLD),
         Health::Silent => ("SILENT", BOLD),
         Health::NotGuarded => ("no", DIM),

@@ -13,6 +13,7 @@ mod transport;
 
 use std::{
     io::{self, Read, Write},
+    path::PathBuf,
     process::ExitCode,
     sync::mpsc,
     thread,
@@ -26,7 +27,7 @@ use crate::ingest;
 use interrupt::Interruption;
 use journal::Journal;
 use payload::Payload;
-pub(super) use settings::{HookSettings, HookTarget, check_url};
+pub(super) use settings::{HookSettings, HookTarget, NamedTarget, check_url};
 use transport::HookReply;
 pub(super) use transport::{HookFailure, post};
 
@@ -43,7 +44,7 @@ pub(super) struct Args {
     #[arg(value_name = "AGENT", value_parser = parse_agent)]
     pub agent: String,
     /// The address of a team's service, instead of the local one: https, or http to this
-    /// machine [env: UNSTUCK_HOOKS_URL] [default: `[hooks] url`].
+    /// machine [env, without --config: UNSTUCK_HOOKS_URL] [default: `[hooks] url`].
     #[arg(long, value_name = "URL", visible_alias = "server")]
     pub http: Option<String>,
     /// The name of the variable with the API token for that address.
@@ -55,6 +56,9 @@ pub(super) struct Args {
     /// The session, for agents whose payload does not name it.
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
+    /// The directory of the local service's state [default: `$XDG_STATE_HOME/unstuck`].
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
     #[command(flatten)]
     pub config: UserConfigArgs,
 }
@@ -83,20 +87,23 @@ fn print_reply(reply: &[u8]) {
 /// Always ends with 0: several agents take another code for a refusal.
 pub(super) fn run(args: Args) -> ExitCode {
     let started_at = Instant::now();
-    let file = args.config.file();
-    let settings = HookSettings::load(file.as_deref());
-    let timeout = settings.as_ref().map_or(BUDGET, HookSettings::budget);
-    let dirs = LocalDirs::find();
+    let dirs = LocalDirs::find(args.state.as_deref());
     let journal = dirs.as_ref().map(|dirs| Journal::new(dirs, &args.agent));
     // All of it on another thread: standard input, a file system, a name server or the
     // service may hang, and none of them has a timeout of its own.
     let (sender, replies) = mpsc::sync_channel(1);
+    let (budget_sender, budgets) = mpsc::sync_channel(1);
     let worker = thread::Builder::new().spawn(move || {
+        let settings = HookSettings::load(args.config.file().as_deref());
+        let budget = settings.as_ref().map_or(BUDGET, HookSettings::budget);
+        let _ = budget_sender.send(budget);
         let answered = settings.and_then(|settings| answer(&args, &settings, dirs.as_ref()));
         sender.send(answered)
     });
+    // The configuration may have another budget, if it can be read within this one.
+    let timeout = budgets.recv_timeout(BUDGET).unwrap_or(BUDGET);
     let answered = match worker {
-        Ok(_) => replies.recv_timeout(timeout),
+        Ok(_) => replies.recv_timeout(timeout.saturating_sub(started_at.elapsed())),
         Err(_) => Err(mpsc::RecvTimeoutError::Disconnected),
     };
     let outcome = match answered {
@@ -165,12 +172,12 @@ fn send(
     path: &str,
     body: Vec<u8>,
 ) -> Result<HookReply, HookFailure> {
-    let target = HookTarget::choose(
-        args.http.as_deref(),
-        args.token_env.as_deref(),
-        settings,
-        dirs,
-    )?;
+    let named = NamedTarget {
+        url: args.http.as_deref(),
+        token_env: args.token_env.as_deref(),
+        is_pinned: args.config.config.is_some(),
+    };
+    let target = HookTarget::choose(named, settings, dirs)?;
     let asked = async { Ok(transport::post(&target, path, body).await) };
     let asked = block_on(asked).map_err(|error| HookFailure::Config(error.to_string()))?;
     match (asked, dirs) {

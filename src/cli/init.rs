@@ -1,6 +1,7 @@
 //! `unstuck init`: adds `unstuck hook` to the settings of the agents on this machine.
 
 mod file_change;
+pub(super) mod hook_command;
 pub(super) mod hook_file;
 pub(super) mod settings_file;
 mod user_config;
@@ -17,6 +18,7 @@ use super::{
     agent_programs::{AGENT_PROGRAMS, AgentProgram, find_in_path},
     doctor,
     hook::check_url,
+    local_service::LocalDirs,
     style::{BOLD, DIM},
     text_format::sanitize,
     user_dirs,
@@ -43,7 +45,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", requires = "http", value_parser = parse_variable)]
     token_env: Option<String>,
     /// Only record verdicts: agents are told nothing and nothing is refused.
-    #[arg(long)]
+    // A team's service does not read this user's configuration.
+    #[arg(long, conflicts_with = "http")]
     shadow: bool,
     /// Nobody is at the terminal: a stuck agent is stopped, by SIGINT if nothing else does.
     #[arg(long)]
@@ -113,6 +116,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             let path = change.path.display();
             anstream::println!("{DIM}written{DIM:#} {BOLD}{path}{BOLD:#}");
         }
+        let own = user_dirs::config_file();
+        if changes
+            .iter()
+            .any(|change| Some(&change.path) == own.as_ref())
+        {
+            stop_local_service()?;
+        }
     }
     if !plan.refusals.is_empty() {
         return Ok(ExitCode::FAILURE);
@@ -121,6 +131,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     doctor::check(&programs)
+}
+
+/// The local service reads its configuration when it starts.
+fn stop_local_service() -> Result<(), CliError> {
+    let Some(dirs) = LocalDirs::find(None) else {
+        return Ok(());
+    };
+    let restart = "restart `unstuck serve --local`: it runs with the old configuration";
+    match dirs.stop() {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            anstream::println!("{BOLD}{restart}{BOLD:#}");
+            Ok(())
+        }
+        Err(error) => Err(CliError::failed(format!("{restart} ({error})"))),
+    }
 }
 
 fn choose_programs(args: &Args) -> Result<Vec<&'static AgentProgram>, CliError> {
@@ -150,7 +176,6 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
         changes: Vec::new(),
         refusals: Vec::new(),
     };
-    let no_home = || CliError::usage("there is no home directory: set HOME");
     for program in programs {
         for file in hook_files(program, &options).ok_or_else(no_home)? {
             let planned = if args.remove {
@@ -177,14 +202,14 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
     .filter(|(is_wanted, _)| *is_wanted)
     .flat_map(|(_, keys)| keys.iter().copied())
     .collect();
-    // Other agents are guarded still, where only some are named.
-    let is_last = args.remove && args.agent.is_empty();
-    if keys.is_empty() && !is_last {
+    // The keys are for all agents: others may be guarded where only some are named.
+    if args.remove && doctor::is_another_guarded(programs) {
         return Ok(plan);
     }
-    let planned = FileChange::edit(&path, 0o600, |state| match is_last {
+    let keeps_others = !args.agent.is_empty();
+    let planned = FileChange::edit(&path, 0o600, |state| match args.remove {
         true => remove_keys(state),
-        false => set_keys(state, &keys),
+        false => set_keys(state, &keys, keeps_others),
     });
     match planned {
         Ok(change) => plan.changes.push(change),
@@ -210,11 +235,35 @@ fn install_options(args: &Args) -> Result<InstallOptions, CliError> {
         program: format!("{program} hook"),
         url: args.http.clone(),
         token_env: args.token_env.clone(),
+        user_files: user_files(args)?,
         project: args.project,
         light: args.light,
         text: args.text,
         unattended: args.unattended,
     })
+}
+
+/// The user's configuration and the local service's state, as they are now. The files of a
+/// repository are for everybody.
+fn user_files(args: &Args) -> Result<Vec<String>, CliError> {
+    if args.project {
+        return Ok(Vec::new());
+    }
+    let files = [
+        ("--config", user_dirs::config_file()),
+        ("--state", user_dirs::state_dir()),
+    ];
+    let mut words = Vec::new();
+    for (flag, path) in files {
+        let path = path.ok_or_else(no_home)?.into_os_string().into_string();
+        let not_utf8 = |_| CliError::usage("the path of the home directory is not UTF-8");
+        words.extend([flag.to_owned(), path.map_err(not_utf8)?]);
+    }
+    Ok(words)
+}
+
+fn no_home() -> CliError {
+    CliError::usage("there is no home directory: set HOME")
 }
 
 /// The program by the name under which it is found, which stays the same when it is updated.

@@ -12,8 +12,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{self, Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::user_dirs;
 use crate::domain::clock;
@@ -34,6 +37,9 @@ const KEPT_VARIABLES: &[&str] = &[
 ];
 /// A service that fails at its start is not started again by each hook.
 const START_INTERVAL: Duration = Duration::from_secs(2);
+/// A service that ends saves its sessions first.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A larger log of the service is started anew.
 const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The path of the sockets, and the id of the process.
@@ -49,9 +55,10 @@ pub(super) struct LocalDirs {
 }
 
 impl LocalDirs {
-    /// `None`: there is no home directory.
-    pub fn find() -> Option<Self> {
-        let state = user_dirs::state_dir()?;
+    /// With this state, else the user's own. `None`: there is no home directory.
+    pub fn find(state: Option<&Path>) -> Option<Self> {
+        let named = state.and_then(|state| std::path::absolute(state).ok());
+        let state = named.or_else(user_dirs::state_dir)?;
         Some(Self {
             sockets: user_dirs::runtime_dir().unwrap_or_else(|| state.clone()),
             state,
@@ -61,7 +68,12 @@ impl LocalDirs {
     /// The same with the sockets where the service that runs has them: it may have been
     /// started where `XDG_RUNTIME_DIR` was another.
     pub fn of_running_service(self) -> Self {
-        let sockets = read_lock_file(&self.lock_file()).unwrap_or(self.sockets);
+        let sockets = read_lock_file(&self.lock_file()).and_then(|bytes| {
+            let line = bytes.split(|byte| *byte == b'\n').next()?;
+            let path = PathBuf::from(OsStr::from_bytes(line));
+            path.is_absolute().then_some(path)
+        });
+        let sockets = sockets.unwrap_or(self.sockets);
         Self { sockets, ..self }
     }
 
@@ -127,7 +139,8 @@ impl LocalDirs {
             return Ok(());
         }
         let mut command = Command::new(env::current_exe()?);
-        command.args(["serve", "--local", "--detached"]);
+        command.args(["serve", "--local", "--detached", "--state"]);
+        command.arg(&self.state);
         if let Some(config) = config {
             command.arg("--config").arg(std::path::absolute(config)?);
         }
@@ -145,9 +158,55 @@ impl LocalDirs {
         Ok(())
     }
 
+    /// Ends the service that a hook has started, so that the next hook starts one with the
+    /// configuration as it is now. `false`: one that a person has started runs on.
+    pub fn stop(&self) -> io::Result<bool> {
+        let Some(pid) = self.running_pid() else {
+            return Ok(true);
+        };
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        // The pidfd is that of the service, not of a later process with its id.
+        let line = fs::read(format!("/proc/{pid}/cmdline"))?;
+        if self.running_pid() != Some(pid) {
+            return Ok(true);
+        }
+        if !line
+            .split(|byte| *byte == 0)
+            .any(|word| word == b"--detached")
+        {
+            return Ok(false);
+        }
+        pidfd_send_signal(&pidfd, Signal::TERM)?;
+        let deadline = Instant::now() + STOP_TIME_MAX;
+        while self.running_pid() == Some(pid) {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            thread::sleep(STOP_POLL_INTERVAL);
+        }
+        // The next start is not too soon after the last.
+        let _ = fs::remove_file(self.start_mark());
+        Ok(true)
+    }
+
+    /// The process of the service that holds the lock.
+    fn running_pid(&self) -> Option<Pid> {
+        if !self.is_locked() {
+            return None;
+        }
+        let bytes = read_lock_file(&self.lock_file())?;
+        let line = bytes.split(|byte| *byte == b'\n').nth(1)?;
+        let pid = std::str::from_utf8(line).ok()?.parse().ok()?;
+        Pid::from_raw(pid)
+    }
+
+    fn start_mark(&self) -> PathBuf {
+        self.state.join("started")
+    }
+
     /// Whether the last start was long enough ago. Marks this one.
     fn take_start(&self) -> io::Result<bool> {
-        let mark = self.state.join("started");
+        let mark = self.start_mark();
         let age = fs::metadata(&mark).and_then(|mark| mark.modified());
         let is_recent = age
             .ok()
@@ -176,15 +235,14 @@ impl LocalDirs {
     }
 }
 
-fn read_lock_file(path: &Path) -> Option<PathBuf> {
+/// The lines of the path of the sockets and of the process.
+fn read_lock_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(path).ok()?;
     file.take(LOCK_FILE_BYTES_MAX)
         .read_to_end(&mut bytes)
         .ok()?;
-    let line = bytes.split(|byte| *byte == b'\n').next()?;
-    let path = PathBuf::from(OsStr::from_bytes(line));
-    path.is_absolute().then_some(path)
+    Some(bytes)
 }
 
 /// Creates a directory of mode 0700, or makes it that. One of another user is refused.

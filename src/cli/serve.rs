@@ -5,7 +5,7 @@ use std::{
     fs, future,
     io::{self, Write},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -49,6 +49,9 @@ pub(super) struct Args {
     /// Leave the terminal's session, as a service that a hook starts does.
     #[arg(long, requires = "local", hide = true)]
     detached: bool,
+    /// The directory of the state.
+    #[arg(long, value_name = "DIR", requires = "local", hide = true)]
+    state: Option<PathBuf>,
 }
 
 /// A worker thread polls for network and store events after this many tasks. Under
@@ -98,7 +101,7 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
     }
     // One service a user: the lock is held until the process ends.
     let no_home = "there is no place for the state: set XDG_STATE_HOME or HOME";
-    let dirs = LocalDirs::find().ok_or_else(|| CliError::usage(no_home))?;
+    let dirs = LocalDirs::find(args.state.as_deref()).ok_or_else(|| CliError::usage(no_home))?;
     let unusable = |error: io::Error| {
         CliError::failed(format!("cannot use {}: {error}", dirs.state.display()))
     };
@@ -108,6 +111,8 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
     };
     // Read the user's own configuration; where the service is reached is not part of it.
     let file = user_file(args.config.config.as_deref());
+    // A hook names the file also where the user has none.
+    let file = file.filter(|file| !args.detached || file.exists());
     let layers = config::load_layers_of(file.as_deref()).map_err(CliError::usage)?;
     let mut config = Config::new(&layers).map_err(CliError::usage)?;
     config.store.dir = dirs.store();

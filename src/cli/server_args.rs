@@ -1,12 +1,10 @@
 //! Which service a command calls, and how: flags, environment, contexts, configuration.
 
-use std::{env, fmt, fs, path::PathBuf, time::Duration};
+use std::{env, fmt, fs, path::PathBuf};
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use tonic::{
-    metadata::AsciiMetadataValue,
-    transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
-};
+use tonic::transport::Endpoint;
+use unstuck_client::Options;
 
 use super::{
     CliError, ConfigArgs,
@@ -14,12 +12,8 @@ use super::{
     local_service::{LocalDirs, is_private_dir},
     to_local_address,
 };
-use crate::{
-    notify::install_crypto_provider,
-    server::{self, TlsSettings},
-};
+use crate::server::{self, TlsSettings};
 
-const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 const SERVER_VARIABLE: &str = "UNSTUCK_SERVER";
 /// The layer of the configuration above its file.
 const GRPC_VARIABLE: &str = "UNSTUCK__SERVER__GRPC";
@@ -109,7 +103,7 @@ pub(super) struct OperatorArgs {
 pub(super) struct Target {
     pub server: String,
     pub tls: TlsArgs,
-    pub token: Option<AsciiMetadataValue>,
+    pub token: Option<String>,
     /// The operator's name of the context.
     pub operator: Option<String>,
 }
@@ -117,7 +111,7 @@ pub(super) struct Target {
 impl ServerArgs {
     pub fn resolve(&self) -> Result<Target, CliError> {
         let mut target = self.address.resolve(&ConfigArgs { config: None })?;
-        if let Some(token) = self.token.authorization_header()? {
+        if let Some(token) = self.token.read()? {
             target.token = Some(token);
         }
         Ok(target)
@@ -173,7 +167,7 @@ impl AddressArgs {
                 cert,
                 key,
             },
-            token: token.authorization_header()?,
+            token: token.read()?,
             operator: context.operator.clone(),
         })
     }
@@ -212,7 +206,7 @@ fn configured_server(config: &ConfigArgs) -> Result<String, CliError> {
 /// The socket of the local service, while it runs. Whoever owns its directory would get the
 /// caller's commands.
 fn local_socket() -> Option<PathBuf> {
-    let dirs = LocalDirs::find()?.of_running_service();
+    let dirs = LocalDirs::find(None)?.of_running_service();
     let socket = dirs.grpc_socket();
     let is_usable = is_private_dir(&dirs.sockets).unwrap_or(false) && socket.exists();
     is_usable.then_some(socket)
@@ -232,17 +226,6 @@ impl TlsArgs {
     fn is_set(&self) -> bool {
         self.ca.is_some() || self.cert.is_some()
     }
-
-    fn client_config(&self) -> Result<ClientTlsConfig, CliError> {
-        let config = match &self.ca {
-            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)),
-            None => ClientTlsConfig::new().with_native_roots(),
-        };
-        Ok(match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
-            _ => config,
-        })
-    }
 }
 
 impl TlsArgs {
@@ -256,17 +239,14 @@ impl TlsArgs {
 }
 
 impl TokenArgs {
-    fn authorization_header(&self) -> Result<Option<AsciiMetadataValue>, CliError> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => token.clone(),
+    fn read(&self) -> Result<Option<String>, CliError> {
+        match (&self.token, &self.token_file) {
+            (Some(token), _) => Ok(Some(token.clone())),
             (None, Some(file)) => fs::read_to_string(file)
-                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))?,
-            (None, None) => return Ok(None),
-        };
-        let mut header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()))
-            .map_err(|_| CliError::usage("invalid token format"))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
+                .map(Some)
+                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}"))),
+            (None, None) => Ok(None),
+        }
     }
 }
 
@@ -277,23 +257,20 @@ fn read(file: &PathBuf) -> Result<Vec<u8>, CliError> {
 /// The endpoint for an address with or without a scheme. `--ca` and `--cert` imply
 /// `https://`.
 pub(super) fn build_endpoint(server: &str, tls: &TlsArgs) -> Result<Endpoint, CliError> {
-    let address = match server.split_once("://") {
-        Some(_) => server.to_owned(),
-        None if server.starts_with(UNIX_PREFIX) => server.to_owned(),
-        None if tls.is_set() => format!("https://{server}"),
-        None => format!("http://{server}"),
+    let has_plain_scheme = server.starts_with("http://") || server.starts_with(UNIX_PREFIX);
+    if tls.is_set() && has_plain_scheme {
+        let why = format!("{server:?}: --ca and --cert need https://");
+        return Err(CliError::usage(why));
+    }
+    let identity = tls.cert.as_ref().zip(tls.key.as_ref());
+    let options = Options {
+        ca_pem: tls.ca.as_ref().map(read).transpose()?,
+        identity_pem: identity
+            .map(|(cert, key)| Ok::<_, CliError>((read(cert)?, read(key)?)))
+            .transpose()?,
+        ..Options::new(server)
     };
-    let usage_error = |error: &dyn fmt::Display| CliError::usage(format!("{server:?}: {error}"));
-    let secure = address.starts_with("https://");
-    if tls.is_set() && !secure {
-        return Err(usage_error(&"--ca and --cert need https://"));
-    }
-    let mut endpoint = Endpoint::from_shared(address).map_err(|error| usage_error(&error))?;
-    if secure {
-        install_crypto_provider();
-        endpoint = endpoint
-            .tls_config(tls.client_config()?)
-            .map_err(|error| usage_error(&error))?;
-    }
-    Ok(endpoint.connect_timeout(CONNECT_DEADLINE))
+    options
+        .endpoint()
+        .map_err(|error| CliError::usage(error.to_string()))
 }

@@ -237,6 +237,10 @@ fn render_summary(rows: &[SessionTableRow]) -> String {
             usd + wasted.cost_usd,
         )
     });
+    let disobedient = rows.iter().filter(|row| row.is_disobedient()).count();
+    if disobedient > 0 {
+        text += &format!(". {disobedient} went on after termination (!)");
+    }
     if events > 0 {
         text += &format!(". Wasted in loops: {}", format_cost(events, tokens, usd));
     }

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::domain::{
     Abstention, AgentId, CallCheck, Cost, Effect, EncodedRecord, Labels, SessionDetail, SessionId,
-    SessionStatus, SessionView, TimelineEntry, Trend, Verdict, VerdictId, VerdictRecord, Waste,
-    labels_bytes,
+    SessionStatus, SessionView, Standing, TimelineEntry, Trend, Verdict, VerdictId, VerdictRecord,
+    Waste, labels_bytes,
 };
 
 /// The entry of a session that was terminated or has ended.
@@ -106,9 +106,14 @@ impl Tombstone {
     }
 
     pub fn view(&self, id: &SessionId) -> SessionView {
-        match &self.content {
+        let view = match &self.content {
             TombstoneContent::Full(view) => (**view).clone(),
             TombstoneContent::Encoded(encoded) => decode_view(id, encoded),
+        };
+        let termination = view.termination.as_deref();
+        SessionView {
+            standing: termination.and_then(Standing::of_termination),
+            ..view
         }
     }
 

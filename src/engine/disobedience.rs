@@ -5,7 +5,7 @@
 //! terminated sub-agent, a tombstone, and a session that has ended since.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     mem,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -131,6 +131,16 @@ impl DisobedienceLog {
             }
         }
         total
+    }
+
+    /// The sessions that have sent something after a termination.
+    pub fn session_ids(&self) -> HashSet<SessionId> {
+        let log = self.0.lock();
+        let sessions = log.recent.iter().chain(&log.older);
+        sessions
+            .filter(|(_, counts)| counts.iter().any(|(_, known)| known.waste.events > 0))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// Removes the counts of terminations up to this verdict.

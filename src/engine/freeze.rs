@@ -3,7 +3,7 @@
 //! One session is frozen at a time, under the lock of its shard and to bytes in memory;
 //! they are written without a lock.
 
-use std::{cmp::Reverse, time::SystemTime};
+use std::{cmp::Reverse, sync::Arc, time::SystemTime};
 
 use dashmap::Entry;
 
@@ -13,7 +13,7 @@ use super::{
     slot::Slot,
 };
 use crate::{
-    domain::{FrozenSession, SessionId},
+    domain::{FrozenSession, SessionId, Verdict, VerdictId},
     text::HashKey,
 };
 
@@ -167,6 +167,33 @@ impl<'a> SessionFreezer<'a> {
             .update_session_bytes(&tenant, &mut session, id);
         vacant.insert(Slot::Live(Box::new(session)));
         outcome
+    }
+
+    /// The verdicts of loops with an action in force that a thawed session knows only by
+    /// their ids.
+    pub fn missing_verdicts(&self, id: &SessionId) -> Vec<VerdictId> {
+        let slot = self.engine.sessions.get(id);
+        match slot.as_deref() {
+            Some(Slot::Live(session)) => frozen::missing_verdicts(session),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds verdicts of the log to a thawed session without any, so that its last verdict is
+    /// shown and found.
+    pub fn add_verdicts(&self, id: &SessionId, mut verdicts: Vec<Arc<Verdict>>) {
+        verdicts.sort_by_key(|verdict| verdict.id);
+        let tenant = self.engine.tenants.get_or_insert(id);
+        let Some(mut slot) = self.engine.sessions.get_mut(id) else {
+            return;
+        };
+        if let Slot::Live(session) = &mut *slot
+            && !verdicts.is_empty()
+            && !session.has_verdicts()
+        {
+            frozen::add_verdicts(session, verdicts);
+            self.engine.state.update_session_bytes(&tenant, session, id);
+        }
     }
 
     /// Removes a live session without a trace, because another process has it now.

@@ -60,6 +60,11 @@ impl VerdictIssuer {
         ids.last = ids.last.max(last.0);
     }
 
+    /// The next id depends on no id before it. Ids may repeat.
+    pub fn restart(&self) {
+        self.ids.lock().last = 0;
+    }
+
     /// A number that tells slots of the same session id apart; never 0.
     pub fn next_generation(&self) -> u64 {
         self.generation_counter.fetch_add(1, Relaxed)

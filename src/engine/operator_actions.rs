@@ -45,6 +45,12 @@ pub enum SnoozeError {
 const REASON_CHARS_MAX: usize = 200;
 
 impl Engine {
+    /// For a run over recorded sessions: the ids of verdicts do not depend on the sessions
+    /// before.
+    pub fn restart_verdict_ids(&self) {
+        self.state.issuer.restart();
+    }
+
     /// Ends a session normally: clears its state and returns its summary. A
     /// terminated session stays terminated, and so does a terminated sub-agent.
     /// `None`: there is no such session.

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Profile, sessions::SessionMap, slot::Slot};
+use super::{Engine, Profile, sessions::SessionMap, slot::Slot};
 use crate::domain::{
     Action, DetectorExplanation, Evidence, Labels, SessionId, SessionStatus, SessionView, Tenant,
     Verdict, VerdictId, Waste, has_labels,
@@ -61,10 +61,13 @@ pub(super) struct Severity {
 }
 
 impl Severity {
+    /// Of sessions in a loop, and of those that went on after their termination.
+    const RUNNING_RANK: u8 = 3;
+
     pub fn new(status: SessionStatus, trend: f64, wasted: Waste, last: Option<&Verdict>) -> Self {
         Self {
             status_rank: match status {
-                SessionStatus::Looping | SessionStatus::Quarantined => 3,
+                SessionStatus::Looping | SessionStatus::Quarantined => Self::RUNNING_RANK,
                 SessionStatus::Active => 2,
                 SessionStatus::Terminated => 1,
                 SessionStatus::Ended => 0,
@@ -76,6 +79,14 @@ impl Severity {
             wasted_tokens: wasted.tokens,
             wasted_events: wasted.events,
             last_verdict: last.map(|verdict| verdict.id).unwrap_or_default(),
+        }
+    }
+
+    /// The same for a session that sent events after its termination: it is still running.
+    pub fn of_disobedient(self) -> Self {
+        Self {
+            status_rank: Self::RUNNING_RANK,
+            ..self
         }
     }
 
@@ -167,7 +178,7 @@ pub(super) fn list_ids(
 /// counts by status. A shard is locked while it is read, so only ids are copied,
 /// and no more than needed.
 pub(super) fn rank_ids(
-    sessions: &SessionMap,
+    engine: &Engine,
     filter: &FleetFilter,
     skip: usize,
     limit: usize,
@@ -179,7 +190,8 @@ pub(super) fn rank_ids(
         .collect();
     // The least severe is on top and is removed first.
     let mut worst: BinaryHeap<Reverse<(Severity, Reverse<SessionId>)>> = BinaryHeap::new();
-    for slot in sessions {
+    let disobedient = engine.state.disobedience.session_ids();
+    for slot in &engine.sessions {
         let id = slot.key();
         if !filter.matches(id, &slot) {
             continue;
@@ -189,7 +201,10 @@ pub(super) fn rank_ids(
         if filter.status.is_some_and(|wanted| wanted != status) {
             continue;
         }
-        let severity = slot.severity();
+        let severity = match disobedient.contains(id) {
+            false => slot.severity(),
+            true => slot.severity().of_disobedient(),
+        };
         let is_worse = |Reverse((least, _)): &Reverse<(Severity, _)>| severity >= *least;
         if worst.len() < heap_len_max || worst.peek().is_some_and(is_worse) {
             worst.push(Reverse((severity, Reverse(id.clone()))));

@@ -171,6 +171,12 @@ impl StandingLoops {
         }
     }
 
+    /// The verdicts that are known only by their ids.
+    pub fn missing_verdicts(&self) -> impl Iterator<Item = VerdictId> {
+        let missing = self.loops.iter().filter(|known| known.verdict.is_none());
+        missing.map(|known| known.verdict_id)
+    }
+
     /// Adds what is not saved with it, from the verdicts of a thawed session.
     pub fn link_verdicts<'a>(&mut self, verdicts: impl Iterator<Item = &'a Arc<Verdict>>) {
         for verdict in verdicts {

@@ -160,7 +160,9 @@ fn find_phrases(answer: &str) -> FoundPhrases {
         if index < NO_PHRASES.len() {
             found.no = true;
         } else if index < NO_PHRASES.len() + GOOD_NEWS.len() {
+            // It decides, whatever else the answer says.
             found.good_news = true;
+            return found;
         } else {
             found.well = true;
         }

@@ -9,15 +9,19 @@ use super::{
 };
 use crate::text::harness::{self, HarnessResult};
 
-/// What is asked about a text. Each is a key of its own in the cache.
+/// What is asked about a text. All answers about a text are in one entry of the cache, each
+/// in a byte of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question {
-    HasHarness = 1,
+    HasHarness,
     IsPending,
     ReportsFailedRun,
     Answer,
     ChangedNothing,
 }
+
+/// The largest reading: each has a byte.
+const READING_MAX: u64 = 0xFF;
 
 impl FactExtractor {
     /// Answers a question about the text with this raw hash.
@@ -26,8 +30,16 @@ impl FactExtractor {
         if raw == 0 {
             return compute();
         }
-        let key = raw.rotate_left(8 * question as u32);
-        let [reading, _] = self.readings_memo.get_or_compute(key, || [compute(), 0]);
+        // The readings, and a bit for each that is known.
+        let [readings, known] = self.readings_memo.get(raw).unwrap_or_default();
+        let (bit, shift) = (1 << question as u32, 8 * question as u32);
+        if known & bit != 0 {
+            return readings >> shift & READING_MAX;
+        }
+        let reading = compute() & READING_MAX;
+        // Another thread may have added a reading meanwhile; it is computed again.
+        self.readings_memo
+            .set(raw, [readings | reading << shift, known | bit]);
         reading
     }
 

@@ -12,10 +12,18 @@ use tokio::{
 use super::{Store, StoreHealth};
 use crate::domain::SessionId;
 
-/// A session that is to be saved. The caller waits until this is dropped.
+/// A session that is to be saved. The caller waits until it is, or this is dropped.
 pub struct SaveRequest {
     pub session: SessionId,
-    _done: oneshot::Sender<()>,
+    saved: oneshot::Sender<()>,
+}
+
+impl SaveRequest {
+    /// Tells the caller that the session is on disk.
+    pub fn set_saved(self) {
+        // The caller may have stopped waiting.
+        let _ = self.saved.send(());
+    }
 }
 
 #[derive(Default)]
@@ -26,22 +34,21 @@ pub(super) struct SaveRequests {
 
 impl Store {
     /// Waits until a session is saved, but not longer than `store.sync_secs_max`, and not at
-    /// all while the disk cannot be written.
-    pub async fn wait_until_saved(&self, session: &SessionId) {
+    /// all while the disk cannot be written. Returns whether it is saved.
+    pub async fn wait_until_saved(&self, session: &SessionId) -> bool {
         let Some(disk) = &self.disk else {
-            return;
+            return false;
         };
         if self.health() != StoreHealth::Healthy {
-            return;
+            return false;
         }
-        let (done, saved) = oneshot::channel();
+        let (saved, is_saved) = oneshot::channel();
         disk.save_requests.waiting.lock().push(SaveRequest {
             session: session.clone(),
-            _done: done,
+            saved,
         });
         disk.save_requests.added.notify_one();
-        // The sender is dropped, so both results mean that it was saved or was too late.
-        let _ = time::timeout(self.sync_max, saved).await;
+        matches!(time::timeout(self.sync_max, is_saved).await, Ok(Ok(())))
     }
 
     /// Waits for requests to save sessions, and takes all of them.

@@ -48,6 +48,7 @@ pub struct Metrics {
     event_duration: Histogram,
     hook_duration: Histogram,
     hooks: Vec<HookMetrics>,
+    unreadable_hooks: Counter,
     open_streams: [Gauge; StreamRpc::ALL.len()],
     open_connections: [Gauge; ListenerKind::ALL.len()],
     connections_max: [Gauge; ListenerKind::ALL.len()],
@@ -183,6 +184,11 @@ impl Metrics {
 
     pub fn record_hook_duration(&self, duration: Duration) {
         self.hook_duration.record(duration);
+    }
+
+    /// Counts a hook whose body is not JSON.
+    pub fn count_unreadable_hook(&self) {
+        self.unreadable_hooks.increment(1);
     }
 
     /// Counts a hook. `None`: the agent's table does not have the event.

@@ -33,19 +33,30 @@ impl Memo {
     /// Returns the cached value of the text with this hash. If there is none, calls
     /// `compute` and caches its result.
     pub fn get_or_compute(&self, text: u64, compute: impl FnOnce() -> [u64; 2]) -> [u64; 2] {
-        let Some(entry) = self.entries.get(text as usize % Self::ENTRIES) else {
-            return compute();
-        };
+        self.get(text).unwrap_or_else(|| {
+            let value = compute();
+            self.set(text, value);
+            value
+        })
+    }
+
+    /// The cached value of the text with this hash.
+    pub fn get(&self, text: u64) -> Option<[u64; 2]> {
+        let entry = self.entries.get(text as usize % Self::ENTRIES)?;
         let [first, second] = &entry.value;
         let cached = [first.load(Relaxed), second.load(Relaxed)];
-        if entry.checksum.load(Relaxed) == entry_checksum(text, cached) {
-            return cached;
-        }
-        let value = compute();
+        (entry.checksum.load(Relaxed) == entry_checksum(text, cached)).then_some(cached)
+    }
+
+    /// Caches a value in place of the one in its entry.
+    pub fn set(&self, text: u64, value: [u64; 2]) {
+        let Some(entry) = self.entries.get(text as usize % Self::ENTRIES) else {
+            return;
+        };
+        let [first, second] = &entry.value;
         entry.checksum.store(entry_checksum(text, value), Relaxed);
         first.store(value[0], Relaxed);
         second.store(value[1], Relaxed);
-        value
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tonic::Code;
-use unstuck::pb::{Action, Rating, SessionStatus, Verdict};
+use unstuck::pb::{self, Action, Rating, SessionStatus, Verdict};
 
 use crate::{
     console,
@@ -120,6 +120,16 @@ async fn wait_until_healthy(server: &Server) {
     server.health_until(|health| health == "ok\n").await;
 }
 
+/// Opens a session. Returns whether its profile is on disk.
+async fn open_durably(server: &Server, session: &str) -> bool {
+    let request = pb::OpenSessionRequest {
+        session_id: session.to_owned(),
+        ..Default::default()
+    };
+    let answer = server.sessions.clone().open_session(request).await;
+    answer.unwrap().into_inner().durable
+}
+
 #[tokio::test]
 async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() {
     let disk = Disk::new();
@@ -138,6 +148,7 @@ async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() 
         assert!(!verdict(&results[1]).durable);
         ended.extend([failed, verdict(&results[1]).clone()]);
 
+        assert!(!open_durably(&server, &format!("opened-{mode}")).await);
         let refused = server.reset("before").await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
         let address = server.grpc.to_string();
@@ -156,6 +167,7 @@ async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() 
         wait_until_healthy(&server).await;
         let answer = server.record(ask("x").of(mode)).await;
         assert!(verdict(&answer).durable, "it was written later");
+        assert!(open_durably(&server, "opened").await);
     }
     assert!(server.metric("unstuck_store_write_failures_total").await >= 6.0);
     let (running, server) = disk.restart(running).await;

@@ -4,7 +4,7 @@ use unstuck::pb::{self, Action, EventResult, ListVerdictsRequest, Verdict};
 
 use crate::{
     harness::*,
-    lifecycle::{Running, directory, unstuck},
+    lifecycle::{Running, directory, output, text, unstuck},
     notify::{Receiver, entry},
 };
 
@@ -70,6 +70,21 @@ async fn a_session_that_goes_on_is_counted_and_reported_at_1_10_and_100_events()
     assert_eq!(server.metric(EVENTS).await, 100.0);
     assert_eq!(server.metric(SESSIONS).await, 1.0);
     assert!((server.metric(COST).await - 3.0).abs() < 1e-9);
+    // It is listed before sessions that only work.
+    server.play("busy", vec![ask("a"), ask("b")]).await;
+    let address = server.grpc.to_string();
+    let list = output(unstuck(
+        dir.path(),
+        &["sessions", "--server", &address],
+        &[],
+    ));
+    let list = text(&list.stdout).to_owned();
+    let line_of = |id: &str| {
+        list.lines()
+            .position(|line| line.contains(&format!(" {id} ")))
+    };
+    assert!(line_of("s") < line_of("busy"), "{list}");
+    assert!(list.contains("1 went on after termination"), "{list}");
     let terminated = "unstuck_sessions_terminated_total{cause=\"operator\"}";
     assert_eq!(server.metric(terminated).await, 1.0);
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 use unstuck::domain::clock;
 
 use crate::{
-    harness::CommandOutput,
-    hook_command::{Home, ok, response, serve_unix},
+    harness::{CommandOutput, DEADLINE},
+    hook_command::{Home, ok, response, serve_tcp, serve_unix, serve_unix_after},
     lifecycle::output,
     local_service::{StartedService, started_pid},
 };
@@ -139,6 +139,102 @@ fn an_agent_that_does_not_run_its_hooks_is_silent() {
     let file = fs::File::options().write(true).open(&session).unwrap();
     file.set_modified(later).unwrap();
     check_silent(&home, "was not heard", "unstuck init --agent claude-code");
+}
+
+/// A home in which an agent is guarded by a team's service that wants a token.
+fn guarded_by_team(agent: &str, url: &str) -> Home {
+    let home = Home::new();
+    let args = ["init", "--yes", "--agent", agent, "--http", url];
+    let token = ["--token-env", "TEAM_TOKEN"];
+    let mut init = home.command(&[&args[..], &token].concat());
+    init.env("TEAM_TOKEN", "of-the-team");
+    let init = output(init);
+    assert_eq!(init.status.code(), Some(0), "{init:?}");
+    home
+}
+
+#[test]
+fn a_teams_service_is_asked_with_the_token_of_the_hooks() {
+    for agent in ["claude-code", "codex", "copilot", "pi"] {
+        let (url, requests) = serve_tcp(ok("{}"));
+        guarded_by_team(agent, &url);
+        let head = requests.recv_timeout(DEADLINE).unwrap().head;
+        assert!(
+            head.contains("authorization: bearer of-the-team"),
+            "{agent}: {head}"
+        );
+    }
+}
+
+#[test]
+fn an_agent_that_calls_the_service_itself_is_not_missed_in_the_journal() {
+    let (url, _requests) = serve_tcp(ok("{}"));
+    let home = guarded_by_team("claude-code", &url);
+    let session = home.write(".claude/projects/p/s.jsonl", "{}\n");
+    let later = clock::now() + Duration::from_secs(600);
+    let file = fs::File::options().write(true).open(&session).unwrap();
+    file.set_modified(later).unwrap();
+    let (report, code) = report(&home);
+    assert_eq!(report["health"], "guarded", "{report}");
+    assert_eq!((report["problem"].is_null(), code), (true, 0), "{report}");
+}
+
+#[test]
+fn an_agent_whose_hooks_give_up_before_the_answer_is_silent() {
+    let home = guarded();
+    // No hook was ever answered.
+    home.hook(&["claude-code"], b"no JSON", &[]);
+    check_silent(&home, "unanswered hooks: 1", "unstuck");
+    let home = Home::new();
+    home.configure("autostart = false\n");
+    let _requests = serve_unix_after(&home, Duration::from_millis(50), ok("{}"));
+    let init = output(home.command(&["init", "--yes", "--agent", "claude-code"]));
+    assert_eq!(init.status.code(), Some(0), "{init:?}");
+    let own = "[hooks]\nbudget_millis = 1\n";
+    home.write(".config/unstuck/unstuck.toml", own);
+    check_silent(&home, "no reply within 1 ms", "unstuck");
+}
+
+#[test]
+fn a_program_may_be_anywhere_and_have_another_name() {
+    for name in ["my tools/unstuck", "guard"] {
+        let home = Home::new();
+        home.configure("autostart = false\n");
+        let _requests = serve_unix(&home, ok("{}"));
+        let copy = home.path(name);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::hard_link(env!("CARGO_BIN_EXE_unstuck"), &copy)
+            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_unstuck"), &copy).map(drop))
+            .unwrap();
+        let run = |args: &[&str]| {
+            let mut command = std::process::Command::new(&copy);
+            let user = home.command(&[]);
+            let variables = user.get_envs();
+            command.env_clear();
+            command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+            command.args(args).stdin(std::process::Stdio::null());
+            command.stdout(std::process::Stdio::piped());
+            command.stderr(std::process::Stdio::piped());
+            let ran: CommandOutput = output(command).into();
+            ran
+        };
+        for agent in ["claude-code", "copilot", "cline", "opencode", "pi"] {
+            let install = ["init", "--yes", "--agent", agent];
+            run(&install).ends_with(0);
+            let again = run(&install).ends_with(0).out;
+            assert!(
+                again.starts_with("Nothing to change."),
+                "{name}, {agent}: {again}"
+            );
+            let found = run(&["doctor", "--output", "json"]).ends_with(0).objects();
+            let found = found.iter().find(|report| report["agent"] == agent);
+            assert_eq!(found.unwrap()["health"], "guarded", "{name}, {agent}");
+            let removed = run(&[&install[..], &["--remove"]].concat())
+                .ends_with(0)
+                .out;
+            assert!(removed.contains("written"), "{name}, {agent}: {removed}");
+        }
+    }
 }
 
 #[test]

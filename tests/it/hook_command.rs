@@ -138,6 +138,11 @@ pub fn ok(body: &str) -> String {
 
 /// Answers each connection with this text. An empty one: never.
 pub fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
+    serve_unix_after(home, Duration::ZERO, answer)
+}
+
+/// The same, with this time before each answer.
+pub fn serve_unix_after(home: &Home, delay: Duration, answer: String) -> Receiver<FakeRequest> {
     let _ = fs::remove_file(home.http_socket());
     let listener = UnixListener::bind(home.http_socket()).unwrap();
     let (sender, requests) = mpsc::channel();
@@ -149,6 +154,7 @@ pub fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
                 continue;
             };
             let _ = sender.send(request);
+            thread::sleep(delay);
             let _ = stream.write_all(answer.as_bytes());
             if answer.is_empty() {
                 open.push(stream);
@@ -158,7 +164,7 @@ pub fn serve_unix(home: &Home, answer: String) -> Receiver<FakeRequest> {
     requests
 }
 
-fn serve_tcp(answer: String) -> (String, Receiver<FakeRequest>) {
+pub fn serve_tcp(answer: String) -> (String, Receiver<FakeRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (sender, requests) = mpsc::channel();
@@ -299,6 +305,12 @@ fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
         log.lines()
             .any(|line| line.ends_with("codex: the service answered 401"))
     );
+    let own = home.path(".config/unstuck/unstuck.toml");
+    fs::remove_file(&own).unwrap();
+    let made = Command::new("mkfifo").arg(&own).status().unwrap();
+    assert!(made.success());
+    assert!(failure(&home, b"{}").contains("not a regular file"));
+    fs::remove_file(&own).unwrap();
     // It recovers.
     home.configure("");
     let args = ["codex"];

@@ -894,3 +894,19 @@ async fn an_unattended_agent_that_cannot_refuse_a_call_is_stopped_instead() {
         assert_eq!(reply["cancel"], is_stopped, "{reply}");
     }
 }
+
+#[tokio::test]
+async fn half_a_character_does_not_hide_a_loop() {
+    let server = Server::start().await;
+    for n in 1..=3 {
+        let mut body = batch(n);
+        body["tool_calls"][0]["tool_response"] = json!("CUT");
+        let text = body.to_string().replace("CUT", r"1\thello \ud83d");
+        let (status, reply) = send(request(&server, CLAUDE, &json!({})).body(text)).await;
+        assert_eq!(status, 200);
+        assert_eq!(reply == json!({}), n < 3, "{n}: {reply}");
+    }
+    assert_eq!(server.metric("unstuck_hooks_unreadable_total").await, 0.0);
+    send(request(&server, CLAUDE, &json!({})).body("{\"a\": ")).await;
+    assert_eq!(server.metric("unstuck_hooks_unreadable_total").await, 1.0);
+}

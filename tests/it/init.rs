@@ -11,7 +11,8 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    hook_command::{Home, ok, serve_unix},
+    harness::DEADLINE,
+    hook_command::{Home, ok, serve_tcp, serve_unix},
     lifecycle::{output, text},
 };
 
@@ -68,6 +69,15 @@ fn files(home: &Home) -> BTreeMap<String, (u32, String)> {
     found
 }
 
+/// The user's configuration and the state of the local service.
+fn user_files(home: &Home) -> (String, String) {
+    let path = |name: &str| home.path(name).to_str().unwrap().to_owned();
+    (
+        path(".config/unstuck/unstuck.toml"),
+        path(".local/state/unstuck"),
+    )
+}
+
 fn json(home: &Home, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(home.path(name)).unwrap()).unwrap()
 }
@@ -116,6 +126,24 @@ fn init_twice_is_init_once_and_remove_restores_every_byte() {
 }
 
 #[test]
+fn a_link_to_a_file_that_does_not_exist_stays_a_link() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    fs::create_dir(home.path(".claude")).unwrap();
+    symlink(
+        "../dotfiles/claude.json",
+        home.path(".claude/settings.json"),
+    )
+    .unwrap();
+    init_ok(&home, &["--yes", "--agent", "claude-code"]);
+    assert!(home.path(".claude/settings.json").is_symlink());
+    assert!(json(&home, "dotfiles/claude.json")["hooks"].is_object());
+    init_ok(&home, &["--yes", "--agent", "claude-code", "--remove"]);
+    assert!(home.path(".claude/settings.json").is_symlink());
+    assert!(!home.path("dotfiles/claude.json").exists());
+}
+
+#[test]
 fn what_others_wrote_stays_and_the_first_file_is_kept() {
     let home = Home::new();
     let _requests = serve_unix(&home, ok("{}"));
@@ -160,13 +188,15 @@ fn each_agent_gets_the_form_that_it_reads() {
         init_ok(&home, &["--yes", "--agent", agent]);
     }
     let program = env!("CARGO_BIN_EXE_unstuck");
+    let (config, state) = user_files(&home);
+    let files = format!("--config {config} --state {state}");
     let claude = json(&home, ".claude/settings.json");
     let hook = &claude["hooks"]["PostToolBatch"][0];
     assert_eq!(hook["matcher"], "*");
     assert_eq!(hook["hooks"][0]["type"], "command");
     assert_eq!(
         hook["hooks"][0]["command"],
-        format!("{program} hook claude-code")
+        format!("{program} hook claude-code {files}")
     );
     assert_eq!(hook["hooks"][0]["timeout"], 2);
     let matcher = &claude["hooks"]["PostToolUse"][0]["matcher"];
@@ -194,19 +224,23 @@ fn each_agent_gets_the_form_that_it_reads() {
     let copilot = json(&home, ".copilot/hooks/unstuck.json");
     assert_eq!(copilot["version"], 1);
     let hook = &copilot["hooks"]["preToolUse"][0];
-    let command = format!("{program} hook copilot --event preToolUse");
+    let command = format!("{program} hook copilot {files} --event preToolUse");
     assert_eq!(hook["bash"], command);
     assert_eq!(hook["timeoutSec"], 2);
     let script = home.path(".cline/hooks/PreToolUse");
     assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);
     let script = fs::read_to_string(script).unwrap();
-    assert!(script.ends_with(&format!("exec {program} hook cline --event PreToolUse\n")));
+    let command = format!("exec {program} hook cline {files} --event PreToolUse\n");
+    assert!(script.ends_with(&command), "{script}");
     for (path, agent) in [
         (".config/opencode/plugin/unstuck.js", "opencode"),
         (".pi/agent/extensions/unstuck.ts", "pi"),
     ] {
         let plugin = fs::read_to_string(home.path(path)).unwrap();
-        let words = format!("= [\"{program}\",\"hook\",\"{agent}\"];");
+        let words = [
+            program, "hook", agent, "--config", &config, "--state", &state,
+        ];
+        let words = format!("= {};", serde_json::json!(words));
         assert!(plugin.contains(&words), "{plugin}");
     }
     // Nothing before a call, and what is said while it is said.
@@ -217,6 +251,50 @@ fn each_agent_gets_the_form_that_it_reads() {
     let claude = json(&home, ".claude/settings.json");
     assert_eq!(claude["hooks"]["PreToolUse"], Value::Null);
     assert!(claude["hooks"]["MessageDisplay"].is_array());
+}
+
+#[test]
+fn the_variables_of_a_repository_do_not_move_hooks() {
+    let home = Home::new();
+    let requests = serve_unix(&home, ok("{}"));
+    init_ok(&home, &["--yes", "--agent", "gemini"]);
+    let gemini = json(&home, ".gemini/settings.json");
+    let command = &gemini["hooks"]["BeforeTool"][0]["hooks"][0]["command"];
+    while requests.try_recv().is_ok() {}
+    // What a `.env` in a cloned repository sets, and Gemini loads.
+    let (elsewhere, stolen) = serve_tcp(ok("{}"));
+    let hostile = format!("[hooks]\nurl = \"{elsewhere}\"\n");
+    for dir in ["work/.config", "work"] {
+        home.write(&format!("{dir}/unstuck/unstuck.toml"), &hostile);
+    }
+    let work = home.path("work");
+    let variables = [
+        &[("UNSTUCK_HOOKS_URL", elsewhere.as_str())][..],
+        &[("XDG_CONFIG_HOME", work.to_str().unwrap())],
+        &[("XDG_STATE_HOME", work.to_str().unwrap())],
+        &[("HOME", work.to_str().unwrap())],
+    ];
+    for variables in variables {
+        let user = home.command(&[]);
+        let mut run = std::process::Command::new("/bin/sh");
+        run.args(["-c", command.as_str().unwrap()]);
+        run.current_dir(&work).env_clear();
+        run.envs(
+            user.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        run.envs(variables.iter().copied());
+        run.stdin(fs::File::open(home.write("payload", "{}")).unwrap());
+        run.stdout(std::process::Stdio::piped());
+        run.stderr(std::process::Stdio::piped());
+        let ran = output(run);
+        assert_eq!(text(&ran.stdout), "{}\n", "{ran:?}");
+        requests.recv_timeout(DEADLINE).unwrap();
+        assert!(stolen.try_recv().is_err(), "{variables:?}");
+    }
+    // Its journal is where `doctor` looks, and nothing is left in the repository.
+    assert!(home.path(".local/state/unstuck/hooks/gemini.json").exists());
+    assert!(!home.path("work/unstuck/hooks").exists());
 }
 
 #[test]
@@ -304,12 +382,14 @@ fn a_teams_service_is_named_by_https_and_its_token_by_a_variable() {
     // Only the command can end its run.
     let qwen = shown("qwen", &["--unattended"]);
     assert!(qwen.contains(&format!("hook qwen {arguments}")), "{qwen}");
-    let plugin = r#""--http","https://unstuck.example.com","--token-env","TEAM_TOKEN"]"#;
+    let plugin = r#""--http","https://unstuck.example.com","--token-env","TEAM_TOKEN","--config""#;
     assert!(shown("opencode", &[]).contains(plugin));
     for args in [
         &["--http", "http://unstuck.example.com"][..],
         &["--http", url, "--token-env", "not a name"],
         &["--token-env", "TEAM_TOKEN"],
+        // It would have no effect.
+        &["--http", url, "--shadow"],
     ] {
         let refused = init(&home, &[&["--dry-run", "--agent", "codex"], args].concat());
         assert_eq!(refused.status.code(), Some(2), "{args:?}");
@@ -371,7 +451,7 @@ fn unattended_and_shadow_are_keys_of_the_users_own_file() {
     let own = home.path(".config/unstuck/unstuck.toml");
     let before = fs::read_to_string(&own).unwrap();
     init_ok(&home, &["--yes", "--unattended"]);
-    init_ok(&home, &["--yes", "--shadow"]);
+    init_ok(&home, &["--yes", "--shadow", "--agent", "codex"]);
     let config: toml::Table = toml::from_str(&fs::read_to_string(&own).unwrap()).unwrap();
     let hooks = config["hooks"].as_table().unwrap();
     assert_eq!(hooks["kill"].as_bool(), Some(true));
@@ -379,6 +459,14 @@ fn unattended_and_shadow_are_keys_of_the_users_own_file() {
     assert_eq!(hooks["shadow"].as_bool(), Some(true));
     let checked = output(home.command(&["config", "check", "--config", own.to_str().unwrap()]));
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    init_ok(&home, &["--yes", "--remove"]);
+    // What is not said is not so, and without the last agent nothing is.
+    let shown = init_ok(&home, &["--yes", "--unattended"]);
+    assert!(shown.contains("-shadow = true"), "{shown}");
+    init_ok(&home, &["--yes"]);
+    assert_eq!(fs::read_to_string(&own).unwrap(), before);
+    init_ok(&home, &["--yes", "--agent", "pi", "--shadow"]);
+    init_ok(&home, &["--yes", "--agent", "codex", "--remove"]);
+    assert!(fs::read_to_string(&own).unwrap().contains("shadow = true"));
+    init_ok(&home, &["--yes", "--agent", "pi", "--remove"]);
     assert_eq!(fs::read_to_string(&own).unwrap(), before);
 }

@@ -156,6 +156,16 @@ impl Drop for StartedService {
             .args(["-s", "KILL", &self.0.to_string()])
             .status();
         assert!(killed.unwrap().success());
+        // Its sockets accept connections, which end without an answer, until its last thread
+        // has ended. One that is not waited for stays as a zombie.
+        poll(|| match fs::read_dir(format!("/proc/{}/task", self.0)) {
+            Ok(threads) => {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", self.0));
+                let is_zombie = stat.is_ok_and(|stat| stat.contains(") Z "));
+                (is_zombie && threads.count() == 1).then_some(())
+            }
+            Err(_) => Some(()),
+        });
     }
 }
 
@@ -192,4 +202,64 @@ fn a_hook_starts_it_detached_and_with_a_clean_environment() {
     let healthy = output(home.command(&["health"]));
     assert_eq!(text(&healthy.stdout), "serving\n");
     assert_eq!(started_pid(&home), service.0);
+}
+
+/// The last reply to a session of Claude Code that reads one file three times.
+fn read_loop(home: &Home, session: &str) -> String {
+    let read = |n: u32| {
+        let call = serde_json::json!({
+            "tool_name": "Read",
+            "tool_input": {"file_path": "/home/dev/demo/src/money.rs"},
+            "tool_use_id": format!("t{n}"),
+            "tool_response": "1\thello",
+        });
+        let payload = serde_json::json!({
+            "hook_event_name": "PostToolBatch",
+            "session_id": session,
+            "cwd": "/home/dev/demo",
+            "prompt_id": "p1",
+            "tool_calls": [call],
+        });
+        home.hook(&["claude-code"], payload.to_string().as_bytes(), &[])
+    };
+    let [_, _, last] = [0, 1, 2].map(read);
+    last
+}
+
+#[test]
+fn what_init_changes_is_in_force_for_the_next_hook() {
+    let home = Home::new();
+    let init = |args: &[&str]| {
+        let args = [&["init", "--yes", "--agent", "claude-code"], args].concat();
+        let ran = output(home.command(&args));
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        StartedService(started_pid(&home))
+    };
+    let first = init(&[]);
+    assert!(read_loop(&home, "s1").contains("[unstuck]"));
+    let second = init(&["--shadow"]);
+    assert_ne!(first.0, second.0);
+    std::mem::forget(first);
+    assert_eq!(read_loop(&home, "s2"), "{}\n");
+    let doctor = output(home.command(&["doctor"]));
+    assert!(
+        text(&doctor.stdout).contains("Claude Code  shadow"),
+        "{doctor:?}"
+    );
+    // One that nothing was changed for runs on.
+    let third = init(&["--shadow"]);
+    assert_eq!(second.0, third.0);
+    std::mem::forget(second);
+}
+
+#[test]
+fn a_service_that_a_person_has_started_is_not_ended() {
+    let home = Home::new();
+    let mut service = start(&home, &[]);
+    let ran = output(home.command(&["init", "--yes", "--agent", "claude-code", "--shadow"]));
+    assert!(
+        text(&ran.stdout).contains("restart `unstuck serve --local`"),
+        "{ran:?}"
+    );
+    assert!(service.0.try_wait().unwrap().is_none());
 }

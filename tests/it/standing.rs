@@ -7,7 +7,7 @@ use unstuck::pb::{
 use crate::{
     frozen::wait_until_saved,
     harness::*,
-    lifecycle::{Running, directory, unstuck},
+    lifecycle::{Running, directory, output, text, unstuck},
 };
 
 const TOOL: &str = "get_order";
@@ -274,7 +274,23 @@ async fn a_termination_holds_in_every_answer_also_that_to_a_check() {
     let checked = check(&server, "s", "{}").await;
     assert_eq!(checked.action(), Action::Terminate);
     assert_eq!(checked.verdict.unwrap().verdict_id, termination.verdict_id);
-    assert_eq!(checked.standing, Some(standing));
+    assert_eq!(checked.standing, Some(standing.clone()));
+    assert_eq!(server.get("s").await.unwrap().standing, Some(standing));
+}
+
+#[tokio::test]
+async fn a_termination_holds_for_operators_after_a_restart_too() {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let running = serve();
+    let termination = running.server().await.terminate("s").await;
+    // Killed.
+    drop(running);
+    let running = serve();
+    let session = running.server().await.get("s").await.unwrap();
+    let standing = session.standing.expect("a standing");
+    assert_eq!(standing.action(), Action::Terminate);
+    assert_eq!(standing.verdict_id, termination.verdict_id);
 }
 
 #[tokio::test]
@@ -415,6 +431,23 @@ async fn what_holds_survives_a_restart_and_a_crash() {
         let server = running.server().await;
         let checked = check(&server, "s", ARGS).await;
         assert_eq!(checked.action(), Action::Block, "crash: {is_crash}");
+        // An operator sees it, and finds it by its detector.
+        let session = server.get("s").await.unwrap();
+        let last = session.last_verdicts.last().expect("a verdict");
+        assert_eq!(last.verdict_id, blocked.verdict_id, "crash: {is_crash}");
+        let selected = output(unstuck(
+            dir.path(),
+            &[
+                "terminate",
+                "--detector",
+                &blocked.detector,
+                "--dry-run",
+                "--server",
+                &server.grpc.to_string(),
+            ],
+            &[],
+        ));
+        assert!(text(&selected.stdout).contains(" s "), "{selected:?}");
         let result = server.record(refused().of("s")).await;
         let standing = result.standing.unwrap();
         assert_eq!(standing.verdict_id, blocked.verdict_id);

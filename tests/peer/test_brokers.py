@@ -129,6 +129,14 @@ def test_an_agent_that_goes_round_some_calls_is_terminated(server, tmp_path, nam
     assert len({event.tool_call.args_json for event in service.events()}) == calls
 
 
+@every_broker
+def test_an_agent_whose_calls_all_differ_and_fail_alike_is_handed_over(server, tmp_path, name):
+    with proxy(server, lambda *_: None) as service:
+        run = run_broker(name, service.address, tmp_path, "--stubborn=errors")
+    assert run.stdout.splitlines()[-1].startswith("handed over at step "), run
+    assert len(service.events()) <= 12
+
+
 LOST = {
     # The fourth answer has the BLOCK, the tenth the TERMINATE.
     "the block": lambda rpc, number, _: "lost" if rpc == "RecordEvent" and number == 4 else None,

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -10,15 +10,17 @@ use std::{
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::installation::{Installation, InstalledTarget};
 use crate::{
     cli::{
-        agent_programs::{AgentProgram, find_in_path, is_executable},
+        agent_programs::AgentProgram,
         block_on,
-        hook::{HookFailure, HookSettings, HookTarget, journal::Journal, post},
-        init::{
-            hook_file::{HookFile, InstallOptions, hook_files, is_own_file},
-            settings_file::{HookEntry, HookForm, SettingsFile},
+        hook::{
+            HookFailure, HookSettings, HookTarget,
+            journal::{Journal, JournalEntry},
+            post,
         },
+        init::hook_file::TIMEOUT_SECS,
         local_service::LocalDirs,
     },
     hooks::PROBE_EVENT,
@@ -29,6 +31,8 @@ const START_TIME_MAX: Duration = Duration::from_secs(10);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than any hook may take.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Answers that must all be slow for a service that is too slow.
+const PROBES_MAX: usize = 3;
 /// An agent writes its sessions after its hooks have run.
 const SILENCE_MIN: Duration = Duration::from_secs(120);
 /// Files of sessions that are looked at.
@@ -51,6 +55,8 @@ pub(super) struct AgentReport {
     #[serde(skip)]
     pub display_name: &'static str,
     pub health: Health,
+    /// Verdicts are only recorded.
+    pub shadow: bool,
     /// The files with our hooks, or where they would be.
     pub files: Vec<String>,
     /// Milliseconds until a synthetic payload was answered.
@@ -65,43 +71,40 @@ pub(super) struct AgentReport {
 }
 
 /// A problem, and the command that repairs it.
-struct AgentProblem {
-    problem: String,
-    repair: String,
+pub(super) struct AgentProblem {
+    pub problem: String,
+    pub repair: String,
 }
 
-fn problem(problem: impl Into<String>, repair: impl Into<String>) -> AgentProblem {
+pub(super) fn problem(problem: impl Into<String>, repair: impl Into<String>) -> AgentProblem {
     AgentProblem {
         problem: problem.into(),
         repair: repair.into(),
     }
 }
 
-/// The service, as hooks reach it.
+/// Checks agents.
 pub(super) struct Probe {
-    dirs: Option<LocalDirs>,
-    settings: Result<HookSettings, HookFailure>,
-    file: Option<std::path::PathBuf>,
+    /// The configuration of hooks that do not name one.
+    file: Option<PathBuf>,
 }
 
 impl Probe {
-    pub fn new(file: Option<&Path>) -> Self {
-        Self {
-            dirs: LocalDirs::find(),
-            settings: HookSettings::load(file),
-            file: file.map(Path::to_owned),
-        }
+    pub fn new(file: Option<PathBuf>) -> Self {
+        Self { file }
     }
 
     pub fn check(&self, program: &'static AgentProgram) -> AgentReport {
         let installed = Installation::find(program);
-        let journal = self.dirs.as_ref();
+        let service = ProbedService::new(&installed.target, self.file.as_deref());
+        let journal = service.dirs.as_ref();
         let entry = journal.map(|dirs| Journal::new(dirs, program.agent).read());
         let entry = entry.unwrap_or_default();
         let mut report = AgentReport {
             agent: program.agent,
             display_name: program.display_name,
             health: Health::NotGuarded,
+            shadow: service.is_shadow(),
             files: installed.files.clone(),
             answer_ms: None,
             last_heard: format_time(entry.heard_at),
@@ -116,19 +119,16 @@ impl Probe {
             return report;
         }
         // The first that is wrong, from the agent's side to the service's.
-        let answered = self.ask(program.agent, installed.url.as_deref());
+        let answered = service.ask(program.agent);
         report.answer_ms = answered.as_ref().ok().copied();
-        let problem = installed
-            .problem
-            .or_else(|| answered.err())
-            .or_else(|| unheard(program, entry.heard_at, installed.installed_at))
-            .or_else(|| {
-                let is_failing = entry.failures > 0 && entry.answered_at > 0;
-                is_failing.then(|| {
-                    let why = format!("unanswered hooks: {}; {}", entry.failures, entry.failure);
-                    problem(why, "unstuck serve --local")
-                })
-            });
+        let mut problem = installed.problem.or_else(|| answered.err());
+        // What an agent sends itself is not in the journal of this machine.
+        let is_in_journal = !installed.target.is_by_http;
+        if is_in_journal {
+            problem = problem
+                .or_else(|| unheard(program, entry.heard_at, installed.installed_at))
+                .or_else(|| unanswered(&entry));
+        }
         report.health = match &problem {
             Some(_) => Health::Silent,
             None => Health::Guarded,
@@ -136,7 +136,7 @@ impl Probe {
         if let Some(AgentProblem { problem, repair }) = problem {
             report.problem = Some(problem);
             report.repair = Some(repair);
-        } else if entry.heard_at == 0 {
+        } else if is_in_journal && entry.heard_at == 0 {
             report.problem = Some(match program.agent {
                 "codex" => "not heard yet; in Codex, /hooks trusts them".to_owned(),
                 _ => "not heard yet".to_owned(),
@@ -144,9 +144,35 @@ impl Probe {
         }
         report
     }
+}
+
+/// The service, as the hooks of an agent reach it.
+struct ProbedService<'a> {
+    installed: &'a InstalledTarget,
+    file: Option<&'a Path>,
+    dirs: Option<LocalDirs>,
+    settings: Result<HookSettings, HookFailure>,
+}
+
+impl<'a> ProbedService<'a> {
+    fn new(installed: &'a InstalledTarget, file: Option<&'a Path>) -> Self {
+        let file = installed.config.as_deref().or(file);
+        Self {
+            installed,
+            file,
+            dirs: LocalDirs::find(installed.state.as_deref()),
+            settings: HookSettings::load(file),
+        }
+    }
+
+    /// Whether the local service tells agents nothing. What a team's does is not known here.
+    fn is_shadow(&self) -> bool {
+        let settings = self.settings.as_ref();
+        self.installed.url.is_none() && settings.is_ok_and(|it| it.shadow && it.url.is_empty())
+    }
 
     /// The milliseconds until a synthetic payload is answered.
-    fn ask(&self, agent: &str, url: Option<&str>) -> Result<u64, AgentProblem> {
+    fn ask(&self, agent: &str) -> Result<u64, AgentProblem> {
         let settings = self
             .settings
             .as_ref()
@@ -154,7 +180,8 @@ impl Probe {
         if !settings.enabled {
             return Err(problem("[hooks] enabled is false", "unstuck config print"));
         }
-        let target = HookTarget::choose(url, None, settings, self.dirs.as_ref());
+        let named = self.installed.named();
+        let target = HookTarget::choose(named, settings, self.dirs.as_ref());
         let target = target.map_err(|error| problem(error.to_string(), "unstuck config check"))?;
         let answered = self.post(&target, agent);
         let is_absent = matches!(answered, Err(HookFailure::NoService));
@@ -166,6 +193,7 @@ impl Probe {
             Some(dirs) => self.start_and_post(dirs, &target, agent),
             None => answered,
         };
+        let answered = self.ask_again_if_slow(answered, &target, agent, settings);
         answered.map_err(|failure| {
             let repair = match (&target, &failure) {
                 (HookTarget::Local(_), _) => "unstuck serve --local",
@@ -178,6 +206,31 @@ impl Probe {
         })
     }
 
+    /// A hook does not wait longer than its budget. One slow answer on a busy machine says
+    /// little.
+    fn ask_again_if_slow(
+        &self,
+        mut answered: Result<u64, HookFailure>,
+        target: &HookTarget,
+        agent: &str,
+        settings: &HookSettings,
+    ) -> Result<u64, HookFailure> {
+        let budget = match self.installed.is_by_http {
+            true => Duration::from_secs(TIMEOUT_SECS),
+            false => settings.budget(),
+        };
+        let is_slow = |millis: u64| Duration::from_millis(millis) > budget;
+        for _ in 1..PROBES_MAX {
+            if answered.as_ref().is_ok_and(|millis| is_slow(*millis)) {
+                answered = self.post(target, agent);
+            }
+        }
+        match answered {
+            Ok(millis) if is_slow(millis) => Err(HookFailure::Timeout(budget)),
+            answered => answered,
+        }
+    }
+
     fn start_and_post(
         &self,
         dirs: &LocalDirs,
@@ -187,7 +240,7 @@ impl Probe {
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
             // Again and again: it does not start one right after another.
-            let started = dirs.start(self.file.as_deref());
+            let started = dirs.start(self.file);
             started.map_err(|error| HookFailure::CannotStart(error.to_string()))?;
             match self.post(target, agent) {
                 Err(HookFailure::NoService) if Instant::now() < deadline => {
@@ -215,166 +268,12 @@ impl Probe {
     }
 }
 
-/// Our hooks in the files of an agent.
-#[derive(Default)]
-struct Installation {
-    files: Vec<String>,
-    has_entries: bool,
-    /// The newest of the files.
-    installed_at: Option<SystemTime>,
-    /// The address in them.
-    url: Option<String>,
-    problem: Option<AgentProblem>,
-}
-
-impl Installation {
-    fn find(program: &'static AgentProgram) -> Self {
-        let mut found = Self::default();
-        for file in hook_files(program, &options_of("unstuck hook")).unwrap_or_default() {
-            found.check_file(program, &file);
-        }
-        found
-    }
-
-    fn check_file(&mut self, program: &AgentProgram, file: &HookFile) {
-        let path = file.path();
-        self.files.push(path.display().to_string());
-        let Ok(text) = fs::read_to_string(path) else {
-            return;
-        };
-        let repair = format!("unstuck init --agent {}", program.agent);
-        let checked = match file {
-            HookFile::Own { .. } if is_own_file(path, &text) => {
-                Some(check_program(&program_in(&text), &repair))
-            }
-            HookFile::Own { .. } => None,
-            HookFile::Settings { .. } => self.check_settings(program, path, &text, &repair),
-        };
-        let Some(problem) = checked else { return };
-        self.has_entries = true;
-        let modified = fs::metadata(path).and_then(|file| file.modified());
-        self.installed_at = self.installed_at.max(modified.ok());
-        self.problem = self.problem.take().or(problem);
-    }
-
-    /// `None`: there is nothing of ours in the file.
-    fn check_settings(
-        &mut self,
-        program: &AgentProgram,
-        path: &Path,
-        text: &str,
-        repair: &str,
-    ) -> Option<Option<AgentProblem>> {
-        let settings = match SettingsFile::parse(text, program.agent) {
-            Ok(settings) => settings,
-            Err(why) => {
-                let problem = problem(format!("its settings cannot be read: {why}"), repair);
-                return text.contains("unstuck").then_some(Some(problem));
-            }
-        };
-        let entries = settings.entries();
-        if entries.is_empty() {
-            return None;
-        }
-        self.url = entries.iter().find_map(url_of);
-        let switch = settings.disabling_switch().map(|switch| {
-            let why = format!("its hooks are off: {switch} in its settings");
-            problem(why, format!("edit {}", path.display()))
-        });
-        let mut programs = entries.iter().filter_map(command_of);
-        let missing = || programs.find_map(|it| check_program(&it, repair));
-        let outdated = || {
-            let is_outdated = !is_current(program, &entries);
-            is_outdated.then(|| problem("its hooks are not those of this version", repair))
-        };
-        Some(switch.or_else(missing).or_else(outdated))
-    }
-}
-
-fn options_of(program: &str) -> InstallOptions {
-    InstallOptions {
-        program: program.to_owned(),
-        url: None,
-        token_env: None,
-        project: false,
-        light: false,
-        text: false,
-        unattended: false,
-    }
-}
-
-fn command_of(entry: &HookEntry) -> Option<String> {
-    match &entry.form {
-        HookForm::Command { command, .. } => shlex::split(command)?.into_iter().next(),
-        HookForm::Http { .. } => None,
-    }
-}
-
-/// The service's address in an entry.
-fn url_of(entry: &HookEntry) -> Option<String> {
-    match &entry.form {
-        HookForm::Http { url, .. } => url
-            .split_once("/v1/hooks/")
-            .map(|(base, _)| base.to_owned()),
-        HookForm::Command { command, .. } => {
-            let words = shlex::split(command)?;
-            let at = words.iter().position(|word| word == "--http")?;
-            words.get(at + 1).cloned()
-        }
-    }
-}
-
-/// The program that a file of ours runs: the first path or name in it.
-fn program_in(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || "\"',[".contains(c));
-    let mut words = words.filter(|word| !word.is_empty());
-    let found = words.find(|word| {
-        let name = word.rsplit('/').next().unwrap_or_default();
-        name.starts_with("unstuck") && !word.contains('`') && !word.ends_with(".json")
-    });
-    found.unwrap_or("unstuck").to_owned()
-}
-
-fn check_program(program: &str, repair: &str) -> Option<AgentProblem> {
-    let path = Path::new(program);
-    let exists = match path.is_absolute() {
-        true => is_executable(path),
-        false => find_in_path(program).is_some(),
-    };
-    (!exists).then(|| {
-        problem(
-            format!("its hooks run {program}, which is not there"),
-            repair,
-        )
+/// Whether hooks went without an answer since the last one, or since the first hook.
+fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
+    (entry.failures > 0).then(|| {
+        let why = format!("unanswered hooks: {}; {}", entry.failures, entry.failure);
+        problem(why, "unstuck serve --local")
     })
-}
-
-/// Whether the events are those of this version, with or without `--light` and `--text`.
-fn is_current(program: &AgentProgram, entries: &[HookEntry]) -> bool {
-    let events = |entries: &[HookEntry]| -> Vec<(String, Option<String>)> {
-        let events = entries.iter();
-        let mut events: Vec<_> = events
-            .map(|it| (it.event.clone(), it.matcher.clone()))
-            .collect();
-        // Those of others may stand before or between them.
-        events.sort();
-        events
-    };
-    let found = events(entries);
-    [(false, false), (false, true), (true, false), (true, true)]
-        .into_iter()
-        .any(|(light, text)| {
-            let options = InstallOptions {
-                light,
-                text,
-                ..options_of("unstuck hook")
-            };
-            let files = hook_files(program, &options).unwrap_or_default();
-            files.iter().any(|file| match file {
-                HookFile::Settings { entries, .. } => events(entries) == found,
-                HookFile::Own { .. } => false,
-            })
-        })
 }
 
 /// Whether the agent has worked since without being heard: its sessions say so.

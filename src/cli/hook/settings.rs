@@ -24,6 +24,7 @@ pub(in crate::cli) struct HookSettings {
     pub token_env: String,
     pub autostart: bool,
     pub kill: bool,
+    pub shadow: bool,
     pub budget_millis: u64,
 }
 
@@ -35,6 +36,7 @@ impl Default for HookSettings {
             token_env: String::new(),
             autostart: true,
             kill: false,
+            shadow: false,
             budget_millis: u64::try_from(BUDGET.as_millis()).unwrap_or_default(),
         }
     }
@@ -57,6 +59,10 @@ impl HookSettings {
             return Ok(Self::default());
         };
         let unusable = |why: &str| HookFailure::Config(format!("{}: {why}", file.display()));
+        // A pipe would be waited for.
+        if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+            return Err(unusable("it is not a regular file"));
+        }
         match fs::read_to_string(file) {
             Ok(text) => {
                 let parsed: Result<UserFile, _> = toml::from_str(&text);
@@ -79,25 +85,39 @@ pub(in crate::cli) enum HookTarget {
     },
 }
 
+/// What the command line says of the service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::cli) struct NamedTarget<'a> {
+    pub url: Option<&'a str>,
+    /// The variable with the token for it.
+    pub token_env: Option<&'a str>,
+    /// It names the configuration too. Agents load variables from files of a repository,
+    /// which must not say where hooks go.
+    pub is_pinned: bool,
+}
+
 impl HookTarget {
     /// A token belongs to the address that it was named with.
     pub fn choose(
-        url: Option<&str>,
-        token_env: Option<&str>,
+        named: NamedTarget,
         settings: &HookSettings,
         dirs: Option<&LocalDirs>,
     ) -> Result<Self, HookFailure> {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let from_environment = || Some((variable(URL_VARIABLE)?, TOKEN_VARIABLE));
+        let from_environment = || {
+            let url = variable(URL_VARIABLE).filter(|_| !named.is_pinned);
+            Some((url?, TOKEN_VARIABLE))
+        };
         let configured = || {
             let url = &settings.url;
             (!url.is_empty()).then(|| (url.clone(), &*settings.token_env))
         };
-        let named = url
-            .map(|url| (url.to_owned(), token_env.unwrap_or_default()))
+        let chosen = named
+            .url
+            .map(|url| (url.to_owned(), named.token_env.unwrap_or_default()))
             .or_else(from_environment)
             .or_else(configured);
-        match named {
+        match chosen {
             Some((url, token_variable)) => Ok(Self::Team {
                 url: check_url(&url).map_err(HookFailure::Config)?,
                 token: variable(token_variable).map(|token| token.trim().to_owned()),

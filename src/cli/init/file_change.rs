@@ -21,6 +21,9 @@ const BACKUP_SUFFIX: &str = ".unstuck-backup";
 /// A larger settings file is somebody else's.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
 /// A file as it is and as it is to be.
 pub(super) struct FileChange {
     pub path: PathBuf,
@@ -178,13 +181,12 @@ impl FileChange {
         }
         match &self.after {
             Some(after) => {
-                // Through links, to the file itself.
-                let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+                let path = follow_links(&self.path)?;
                 let mode = fs::metadata(&path).map(|file| file.permissions().mode() & 0o777);
                 replace(&path, after, mode.unwrap_or(self.mode))?;
             }
             None => {
-                fs::remove_file(&self.path)?;
+                fs::remove_file(follow_links(&self.path)?)?;
                 // The directory may be ours too; one with other files in it stays.
                 let _ = self.path.parent().map(fs::remove_dir);
             }
@@ -310,6 +312,18 @@ fn read(path: &Path) -> io::Result<Option<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The file itself, which need not exist.
+fn follow_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else {
+            return Ok(path);
+        };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Err(io::Error::other("it is a link to itself"))
 }
 
 /// Replaces a file as a whole, so that no agent reads a part of it.

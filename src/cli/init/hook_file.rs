@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::settings_file::{HookEntry, HookForm, TimeUnit};
+use super::{
+    hook_command::HookCommand,
+    settings_file::{HookEntry, HookForm, TimeUnit},
+};
 use crate::cli::agent_programs::{AgentProgram, file_name};
 
 /// The first line of a file that is ours as a whole, after its comment sign.
@@ -19,6 +22,8 @@ pub(in crate::cli) struct InstallOptions {
     pub url: Option<String>,
     /// The variable with its token.
     pub token_env: Option<String>,
+    /// The words that name the user's files, which no variable then moves.
+    pub user_files: Vec<String>,
     /// For the files of a repository.
     pub project: bool,
     /// Nothing before a call.
@@ -113,7 +118,7 @@ const PRE_EVENTS: &[&str] = &["PreToolUse", "BeforeTool", "preToolUse"];
 const TEXT_EVENTS: &[&str] = &["MessageDisplay"];
 
 /// The most that an agent waits for a hook: a service that hangs costs this per call.
-const TIMEOUT_SECS: u64 = 2;
+pub(in crate::cli) const TIMEOUT_SECS: u64 = 2;
 
 /// The files of an agent. `None`: there is no home directory.
 pub(in crate::cli) fn hook_files(
@@ -223,6 +228,7 @@ impl InstallOptions {
                 words.extend([flag.to_owned(), value.clone()]);
             }
         }
+        words.extend(self.user_files.iter().cloned());
         words
     }
 
@@ -245,16 +251,6 @@ impl InstallOptions {
 /// A word for a shell. Only a NUL byte cannot be quoted, which no argument has.
 pub(in crate::cli) fn quote(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
-}
-
-/// Whether a line runs `unstuck hook` for this agent.
-pub(in crate::cli) fn is_own_command(command: &str, agent: &str) -> bool {
-    let words = shlex::split(command).unwrap_or_default();
-    let is_program = |word: &str| file_name(Path::new(word)).starts_with("unstuck");
-    words.windows(3).any(|words| match words {
-        [program, hook, name] => is_program(program) && hook == "hook" && name == agent,
-        _ => false,
-    })
 }
 
 fn copilot_file(options: &InstallOptions) -> String {
@@ -288,37 +284,11 @@ fn plugin(template: &str, options: &InstallOptions, agent: &str) -> String {
 
 /// Whether a file with this text is ours as a whole.
 pub(in crate::cli) fn is_own_file(path: &Path, text: &str) -> bool {
-    let is_copilots = file_name(path) == "unstuck.json" && text.contains("unstuck hook copilot");
+    let is_copilots = file_name(path) == "unstuck.json"
+        && HookCommand::find_in_own_file(text, "copilot").is_some();
     let first_lines = text.lines().take(2);
     is_copilots
         || first_lines
             .into_iter()
             .any(|line| line.contains(OWN_FILE_MARK))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_line_that_runs_the_hook_of_the_agent_is_ours() {
-        for command in [
-            "unstuck hook codex",
-            "/usr/bin/unstuck hook codex --http https://x",
-            "'/opt/my tools/unstuck' hook codex",
-            "command -v unstuck >/dev/null || exit 0; exec unstuck hook codex",
-        ] {
-            assert!(is_own_command(command, "codex"), "{command}");
-        }
-        for command in [
-            "unstuck hook claude-code",
-            "unstuck sessions",
-            "echo 'unstuck hook codex'",
-            "get-unstuck hook codex",
-            "",
-            "'",
-        ] {
-            assert!(!is_own_command(command, "codex"), "{command}");
-        }
-    }
 }

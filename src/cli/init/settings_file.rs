@@ -7,7 +7,7 @@ use jsonc_parser::{
 };
 use serde_json::Value;
 
-use super::hook_file::is_own_command;
+use super::hook_command::HookCommand;
 
 /// The name of a hook, where hooks have names.
 const HOOK_NAME: &str = "unstuck";
@@ -94,7 +94,8 @@ impl HookForm {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
         let timeout = value.get("timeout").and_then(Value::as_u64);
         let timeout = timeout.unwrap_or_default();
-        if let Some(command) = text("command").filter(|it| is_own_command(it, agent)) {
+        if let Some(command) = text("command").filter(|it| HookCommand::parse(it, agent).is_some())
+        {
             return Some(Self::Command {
                 command: command.to_owned(),
                 timeout,

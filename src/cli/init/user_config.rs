@@ -16,22 +16,33 @@ pub(super) const UNATTENDED_KEYS: &[HookKey] = &[("escalate", "\"stop\""), ("kil
 /// With these nothing changes for the agents.
 pub(super) const SHADOW_KEYS: &[HookKey] = &[("shadow", "true")];
 
-/// Sets these keys beside those that are set.
-pub(super) fn set_keys(state: &EditedState, keys: &[HookKey]) -> Result<Edited, String> {
+/// Sets these keys. The others that `init` has set are removed, or stay if `keeps_others`.
+pub(super) fn set_keys(
+    state: &EditedState,
+    keys: &[HookKey],
+    keeps_others: bool,
+) -> Result<Edited, String> {
     let before = state.before.as_deref().unwrap_or_default();
-    let document = parse(before)?;
-    let old = own_keys(&document);
+    let old = own_keys(&parse(before)?);
     let had_entries = !old.is_empty();
-    let is_set = keys
+    let is_wanted = |name: &String| keys.iter().any(|(key, _)| key == name);
+    let kept = old
         .iter()
-        .all(|(key, value)| old.iter().any(|(name, text)| name == key && text == value));
-    let after = if is_set {
+        .filter(|(name, _)| keeps_others && !is_wanted(name));
+    let mut wanted: Vec<(String, String)> = kept.cloned().collect();
+    wanted.extend(
+        keys.iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
+    let is_same = old.len() == wanted.len() && old.iter().all(|key| wanted.contains(key));
+    let after = if is_same {
         state.before.clone()
     } else {
-        let keys = keys
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Some(with_keys(before, keys)?)
+        let without = remove_keys(state)?.after;
+        match wanted.is_empty() {
+            true => without,
+            false => Some(with_keys(without.as_deref().unwrap_or_default(), wanted)?),
+        }
     };
     Ok(Edited { after, had_entries })
 }
@@ -114,7 +125,7 @@ mod tests {
     #[test]
     fn keys_are_set_beside_others_and_only_they_are_removed() {
         let original = "# mine\n[hooks]\nkill = false # never\nprefix = \"x \"\n";
-        let set = set_keys(&state(original, None), UNATTENDED_KEYS).unwrap();
+        let set = set_keys(&state(original, None), UNATTENDED_KEYS, false).unwrap();
         let text = set.after.unwrap();
         assert!(text.starts_with("# mine\n[hooks]\n"), "{text}");
         assert!(text.contains("kill = true # by unstuck init\n"), "{text}");
@@ -122,7 +133,7 @@ mod tests {
             text.contains("escalate = \"stop\" # by unstuck init\n"),
             "{text}"
         );
-        let again = set_keys(&state(&text, Some(original)), UNATTENDED_KEYS).unwrap();
+        let again = set_keys(&state(&text, Some(original)), UNATTENDED_KEYS, false).unwrap();
         assert_eq!(again.after.as_ref(), Some(&text));
         assert!(again.had_entries && !set.had_entries);
         // To the byte, or what is left.
@@ -131,6 +142,15 @@ mod tests {
         let changed = text.replace("\"x \"", "\"y \"");
         let removed = remove_keys(&state(&changed, Some(original))).unwrap();
         assert_eq!(removed.after.unwrap(), "# mine\n[hooks]\nprefix = \"y \"\n");
+        // Others of ours stay or go.
+        let both = set_keys(&state(&text, Some(original)), SHADOW_KEYS, true).unwrap();
+        let both = both.after.unwrap();
+        assert!(
+            both.contains("kill = true") && both.contains("shadow = true"),
+            "{both}"
+        );
+        let none = set_keys(&state(&both, Some(original)), &[], false).unwrap();
+        assert_eq!(none.after.as_deref(), Some(original));
         // A file of ours.
         let set = set_keys(
             &EditedState {
@@ -138,6 +158,7 @@ mod tests {
                 backup: None,
             },
             SHADOW_KEYS,
+            false,
         )
         .unwrap();
         let text = set.after.unwrap();

@@ -42,7 +42,7 @@ pub(super) fn write_timeline(
             .map_or(0, |session| session.events);
         let why = match events {
             0 => "No events yet.",
-            _ => "The events of this closed session are no longer retained.",
+            _ => "The events of this session are no longer retained.",
         };
         return writeln!(out, "  {DIM}{why}{DIM:#}\n");
     }

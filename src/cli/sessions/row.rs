@@ -77,16 +77,23 @@ impl SessionTableRow {
         self.status
     }
 
+    /// Whether it sent events after its termination.
+    pub fn is_disobedient(&self) -> bool {
+        self.disobeyed > 0
+    }
+
     pub fn wasted(&self) -> Wasted {
         self.wasted
     }
 
-    /// Orders looping sessions first, by action, trend and waste; then active
-    /// ones; then closed ones.
+    /// Orders looping sessions and those that went on after their termination first, by
+    /// action, trend and waste; then active ones; then closed ones.
     pub fn cmp_worst_first(&self, other: &Self) -> Ordering {
         let sort_key = |row: &Self| {
             let status = match row.status {
                 SessionStatus::Looping | SessionStatus::Quarantined => 0,
+                // It is still running.
+                _ if row.disobeyed > 0 => 0,
                 SessionStatus::Active => 1,
                 SessionStatus::Terminated => 2,
                 SessionStatus::Ended | SessionStatus::Unspecified => 3,
@@ -94,6 +101,7 @@ impl SessionTableRow {
             // The last action of an active session is about a loop that is over.
             let action = match row.status {
                 SessionStatus::Looping => i32::from(row.action),
+                SessionStatus::Terminated if row.disobeyed > 0 => i32::from(Action::Terminate),
                 _ => 0,
             };
             let trend = row.trend.last().copied().unwrap_or_default();

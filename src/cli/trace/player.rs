@@ -137,6 +137,19 @@ impl TracePlayer {
             .filter_map(|session| Some((self.engine.get(&session.id)?, session.has_verdict)))
     }
 
+    /// Ends a session and returns its last state. Of its events nothing is kept.
+    pub fn end_session(&mut self, id: &SessionId) -> Option<SessionView> {
+        let index = self.session_indexes.remove(id)?;
+        let session = self.sessions.get(index)?;
+        let view = self.engine.end_session(id, session.clock);
+        // The next session does not depend on those before it.
+        self.sessions.clear();
+        self.session_indexes.clear();
+        self.last_verdict_id = None;
+        self.engine.restart_verdict_ids();
+        view
+    }
+
     pub fn session(&self, index: usize) -> Option<SessionView> {
         self.engine.get(&self.sessions.get(index)?.id)
     }

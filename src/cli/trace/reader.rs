@@ -46,7 +46,8 @@ fn buffer_reader(reader: Box<dyn Read>) -> BufReader<Box<dyn Read>> {
     BufReader::with_capacity(BUFFER_BYTES, reader)
 }
 
-fn progress_bar(bytes: u64) -> ProgressBar {
+/// Hidden for little work and without a terminal.
+pub(in crate::cli) fn progress_bar(bytes: u64) -> ProgressBar {
     if bytes < PROGRESS_BYTES_MIN || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

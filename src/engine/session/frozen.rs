@@ -26,8 +26,8 @@ use uuid::Uuid;
 use super::{STATE_LOST_ANSWERS, Session, verdict_history::WithheldTermination};
 use crate::{
     domain::{
-        AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, Waste,
-        missing_field_name, serde_time,
+        AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, VerdictId,
+        Waste, missing_field_name, serde_time,
     },
     engine::{
         EngineContext, Profile, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey,
@@ -271,6 +271,28 @@ fn restore_agents(session: &mut Session, heads: SmallVec<[OwnedAgentHead; 1]>, h
             agent.restore(head.id, head.totals, head.loops, standing);
         }
     }
+}
+
+/// The verdicts of loops with an action in force that a session knows only by their ids,
+/// because its window was not saved.
+pub fn missing_verdicts(session: &Session) -> Vec<VerdictId> {
+    let standing = session
+        .agents
+        .iter()
+        .filter_map(|agent| agent.standing.get());
+    standing.flat_map(StandingLoops::missing_verdicts).collect()
+}
+
+/// Adds verdicts that were read from the log, oldest first.
+pub fn add_verdicts(session: &mut Session, verdicts: Vec<Arc<Verdict>>) {
+    for agent in &mut session.agents {
+        if let Some(standing) = agent.standing.get_mut() {
+            standing.link_verdicts(verdicts.iter());
+        }
+    }
+    let history = &mut *session.verdict_history;
+    history.verdicts = verdicts.into();
+    history.verdicts_bytes = verdicts_bytes(&history.verdicts);
 }
 
 impl OwnedHead {

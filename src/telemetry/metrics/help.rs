@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 25] = [
+const COUNTERS: [(&str, &str); 26] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -49,6 +49,10 @@ const COUNTERS: [(&str, &str); 25] = [
     (
         "unstuck_hooks_total",
         "Hooks of agent programs that were answered, by agent, event and what the reply does.",
+    ),
+    (
+        "unstuck_hooks_unreadable_total",
+        "Hooks of agent programs whose body is not JSON.",
     ),
     (
         "unstuck_responses_coalesced_total",

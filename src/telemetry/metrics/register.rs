@@ -66,6 +66,7 @@ pub(super) fn register(
             .iter()
             .flat_map(|(agent, events)| events.iter().map(|event| register_hook(agent, event)))
             .collect(),
+        unreadable_hooks: counter("unstuck_hooks_unreadable_total", &[]),
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
         open_connections: ListenerKind::ALL
             .map(|listener| gauge("unstuck_connections", &[("listener", listener.name())])),

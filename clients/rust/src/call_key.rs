@@ -1,18 +1,28 @@
-//! The key of a call, as clients compute it: SHA-256 over the tool's name, a zero byte,
-//! and the arguments in the form of RFC 8785.
+//! The key of a call: SHA-256 over the tool's name, a zero byte, and the arguments in the
+//! form of RFC 8785. The service and its clients compute it alike.
 //!
-//! Cost: linear in the arguments, with a copy of their tree, and a SHA-256. It is computed
-//! for the members of a verdict, not for every call, and cached by
-//! `FactExtractor::call_key`.
+//! Cost: linear in the arguments, with a copy of their tree, and a SHA-256.
+
+use std::fmt;
 
 use ring::digest;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::domain::CallKey;
+/// Identifies a tool with its arguments: the first 16 bytes of a SHA-256. Printed as 32
+/// hexadecimal digits, as `standing.blocked` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CallKey(pub [u8; 16]);
+
+impl fmt::Display for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
 
 /// The top-level arguments that only explain a call or limit its output. Calls that differ
 /// in nothing else are one call. The proto lists them for clients.
-pub(crate) const EXPLAINING_ARGUMENTS: &[&str] = &[
+pub const EXPLAINING_ARGUMENTS: &[&str] = &[
     "description",
     "explanation",
     "justification",
@@ -29,16 +39,16 @@ pub(crate) const EXPLAINING_ARGUMENTS: &[&str] = &[
     "yield_time_ms",
 ];
 
-/// Longer arguments have no key, because it is computed while a session is locked.
-pub(crate) const ARGS_BYTES_MAX: usize = 16 * 1024;
+/// Longer arguments have no key, because the service computes it while a session is locked.
+pub const ARGS_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether an argument only explains its call.
-pub(crate) fn is_explaining(name: &str) -> bool {
+pub fn is_explaining(name: &str) -> bool {
     EXPLAINING_ARGUMENTS.contains(&name)
 }
 
 /// The key of a call. `None`: the arguments are not JSON, or too long.
-pub(crate) fn call_key(tool: &str, args_json: &str) -> Option<CallKey> {
+pub fn call_key(tool: &str, args_json: &str) -> Option<CallKey> {
     let value = without_explanations(parse_args(args_json)?);
     let canonical = serde_json_canonicalizer::to_vec(&value).ok()?;
     let mut context = digest::Context::new(&digest::SHA256);
@@ -50,7 +60,7 @@ pub(crate) fn call_key(tool: &str, args_json: &str) -> Option<CallKey> {
 }
 
 /// The arguments as a tree. Some providers send the object as a JSON string.
-pub(crate) fn parse_args(args_json: &str) -> Option<Value> {
+pub fn parse_args(args_json: &str) -> Option<Value> {
     if args_json.len() > ARGS_BYTES_MAX {
         return None;
     }
@@ -121,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_proto_lists_the_arguments_that_only_explain() {
-        let proto = include_str!("../../proto/unstuck/v1/verdict.proto");
+        let proto = include_str!("../proto/unstuck/v1/verdict.proto");
         for name in EXPLAINING_ARGUMENTS {
             assert!(proto.contains(&format!("`{name}`")), "{name}");
         }

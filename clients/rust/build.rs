@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     tonic_prost_build::configure()
         .extern_path(".google.protobuf", "::pbjson_types")
+        .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
         .compile_well_known_types(true)
         .compile_fds(files)?;
     pbjson_build::Builder::new()

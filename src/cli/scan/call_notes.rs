@@ -1,0 +1,184 @@
+//! What helps also where nothing loops: failing calls, files read again, failing streaks.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::{BuildHasher, RandomState},
+};
+
+use crate::{
+    cli::text_format::{sanitize, truncate},
+    domain::{AgentId, Event, EventBody, MarkerKind, Outcome, ToolCall},
+};
+
+/// Notes on the calls of a session, or of all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallNotes {
+    pub tools: BTreeMap<String, ToolCounts>,
+    /// Failing calls by the start of their message.
+    pub failures: BTreeMap<String, u64>,
+    /// Reads with the arguments and the result of an earlier one, and no compaction
+    /// in between.
+    pub rereads: u64,
+    /// About what their results have in tokens: a quarter of their characters.
+    pub reread_tokens: u64,
+    /// Failing calls in a row, at most.
+    pub failing_streak: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ToolCounts {
+    pub calls: u64,
+    pub failing: u64,
+}
+
+/// Distinct messages or tools that are counted by name.
+const NAMES_MAX: usize = 500;
+/// The rest of them.
+const OTHER: &str = "other";
+/// A message in a column.
+const MESSAGE_COLUMNS_MAX: usize = 60;
+/// Reads of a session that are remembered.
+const READS_MAX: usize = 100_000;
+/// The bytes of a token, about.
+const TOKEN_BYTES: usize = 4;
+
+impl CallNotes {
+    pub fn add(&mut self, other: &Self) {
+        for (tool, counts) in &other.tools {
+            let known = entry(&mut self.tools, tool);
+            known.calls += counts.calls;
+            known.failing += counts.failing;
+        }
+        for (message, count) in &other.failures {
+            *entry(&mut self.failures, message) += count;
+        }
+        self.rereads += other.rereads;
+        self.reread_tokens += other.reread_tokens;
+        self.failing_streak = self.failing_streak.max(other.failing_streak);
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.tools.values().map(|counts| counts.calls).sum()
+    }
+
+    pub fn failing(&self) -> u64 {
+        self.tools.values().map(|counts| counts.failing).sum()
+    }
+}
+
+fn entry<'a, T: Default>(counts: &'a mut BTreeMap<String, T>, name: &str) -> &'a mut T {
+    let is_known = counts.contains_key(name) || counts.len() < NAMES_MAX;
+    let name = if is_known { name } else { OTHER };
+    counts.entry(name.to_owned()).or_default()
+}
+
+/// Takes the notes of one session.
+#[derive(Default)]
+pub(super) struct NoteTaker {
+    pub notes: CallNotes,
+    streak: u64,
+    reads: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl NoteTaker {
+    pub fn observe(&mut self, event: &Event) {
+        match &event.body {
+            EventBody::Call(call) => self.observe_call(&event.agent, call),
+            EventBody::Marker(marker) if marker.kind == MarkerKind::Compaction => {
+                self.reads.clear();
+            }
+            EventBody::Marker(_) | EventBody::Turn(_) => {}
+        }
+    }
+
+    fn observe_call(&mut self, agent: &AgentId, call: &ToolCall) {
+        let counts = entry(&mut self.notes.tools, &truncate(&sanitize(&call.tool), 60));
+        counts.calls += 1;
+        if call.outcome == Some(Outcome::Error) {
+            counts.failing += 1;
+            self.streak += 1;
+            self.notes.failing_streak = self.notes.failing_streak.max(self.streak);
+            let text = if call.error.is_empty() {
+                call.result.as_deref().unwrap_or_default()
+            } else {
+                &call.error
+            };
+            *entry(&mut self.notes.failures, &failure_message(text)) += 1;
+            return;
+        }
+        self.streak = 0;
+        if let Some(result) = &call.result
+            && !result.is_empty()
+            && is_read(&call.tool)
+            && self.reads.len() < READS_MAX
+        {
+            let key = (agent.as_str(), &call.tool, call.args.as_text(), result);
+            if !self.reads.insert(self.hasher.hash_one(key)) {
+                self.notes.rereads += 1;
+                self.notes.reread_tokens += (result.len() / TOKEN_BYTES) as u64;
+            }
+        }
+    }
+}
+
+/// Agents name the tool that reads a file `Read`, `read_file`, `view`.
+fn is_read(tool: &str) -> bool {
+    let name = tool.to_ascii_lowercase();
+    ["read", "read_file", "view", "view_file", "read_many_files"].contains(&&*name)
+}
+
+/// The first sentence of a message without what differs from call to call: paths, long
+/// numbers, quoted text.
+fn failure_message(text: &str) -> String {
+    let text = text.trim_start_matches("<tool_use_error>").trim_start();
+    let mut lines = text.lines().map(str::trim);
+    let line = lines.find(|line| !line.is_empty() && !is_frame(line));
+    let line = sanitize(line.unwrap_or("no message"));
+    let line = line.trim_start_matches("Error: ");
+    let sentence = line.split_once(". ").map_or(line, |(first, _)| first);
+    let words = sentence.split(' ').map(|word| {
+        let is_long_number = word.len() > 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+        let is_private = word.contains(['/', '\\', '"', '\'', '`', '@']) || is_long_number;
+        if is_private { "…" } else { word }
+    });
+    let message = words.collect::<Vec<_>>().join(" ");
+    let message = message.trim_end_matches(['.', ':', '<']);
+    truncate(message, MESSAGE_COLUMNS_MAX)
+}
+
+/// Whether a line is what an agent puts around the output of a command.
+fn is_frame(line: &str) -> bool {
+    let heads = [
+        "Chunk ID:",
+        "Wall time",
+        "Original token count",
+        "Output:",
+        "Command:",
+        "Directory:",
+    ];
+    (line.starts_with('<') && line.ends_with('>'))
+        || heads.iter().any(|head| line.starts_with(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_same_failure_are_equal() {
+        let check = |text: &str, expected: &str| assert_eq!(failure_message(text), expected);
+        check(
+            "<tool_use_error>File does not exist. Note: your directory is /home/a.</tool_use_error>",
+            "File does not exist",
+        );
+        check("Error: File does not exist.", "File does not exist");
+        check("cannot open /tmp/a.txt: 123456", "cannot open … …");
+        check("\n Exit code 1\nmore", "Exit code 1");
+        check(
+            "Chunk ID: 3fafdc\nWall time: 1 s\nProcess exited with code 3\nOutput:\nx",
+            "Process exited with code 3",
+        );
+        check("", "no message");
+    }
+}

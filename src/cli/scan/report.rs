@@ -1,0 +1,327 @@
+//! The report for a terminal: money first.
+
+use std::io::{self, Write};
+
+use super::{
+    session_report::SessionReport,
+    totals::{ScanGroup, ScanSummary, format_time, ranked},
+};
+use crate::{
+    api,
+    cli::{
+        output::render_table,
+        style::{BOLD, DIM},
+        text_format::{
+            format_cost, format_usd, group_digits, pluralize, sanitize, sparkline, truncate, wrap,
+        },
+        verdict::VerdictBlock,
+    },
+    ingest::transcripts::find_format,
+};
+
+/// Sessions that are listed.
+pub(super) const WORST_MAX: usize = 10;
+/// Rows of a table.
+const ROWS_MAX: usize = 8;
+/// Weeks of a spark line.
+const WEEKS_MAX: usize = 26;
+/// The columns of a first prompt.
+const PROMPT_COLUMNS_MAX: usize = 60;
+const NAME_COLUMNS_MAX: usize = 40;
+/// Columns between two numbers.
+const GAP: u16 = 3;
+
+pub(super) fn write_report(
+    out: &mut impl Write,
+    sessions: &[SessionReport],
+    summary: &ScanSummary,
+    columns: usize,
+) -> io::Result<()> {
+    if summary.sessions == 0 {
+        writeln!(
+            out,
+            "No sessions found. docs/transcripts.md says where they are looked for."
+        )?;
+        return writeln!(out, "\nguard your agents: unstuck init");
+    }
+    writeln!(out, "{BOLD}{}{BOLD:#}", headline(summary))?;
+    for line in wrap(&scope(summary), columns) {
+        writeln!(out, "{DIM}{line}{DIM:#}")?;
+    }
+    write_worst(out, sessions, columns)?;
+    write_groups(out, summary)?;
+    write_notes(out, summary)?;
+    writeln!(out, "\nguard them: unstuck init")
+}
+
+/// `9 of 274 sessions looped: $3.67 of $408.00 (0.9 %)`
+pub(super) fn headline(summary: &ScanSummary) -> String {
+    let (looping, all) = (
+        summary.looping_sessions,
+        pluralize(summary.sessions, "session"),
+    );
+    if looping == 0 {
+        let cost = match summary.cost_usd {
+            usd if usd > 0.0 => format!(" ({} in all)", format_usd(usd)),
+            _ => String::new(),
+        };
+        return format!("No loops in {all}{cost}");
+    }
+    let looping = group_digits(looping);
+    let mut text = format!("{looping} of {all} looped: ");
+    let wasted = &summary.wasted;
+    if wasted.cost_usd > 0.0 && summary.cost_usd > 0.0 {
+        let share = wasted.cost_usd / summary.cost_usd * 100.0;
+        let (part, whole) = (format_usd(wasted.cost_usd), format_usd(summary.cost_usd));
+        text += &format!("{part} of {whole} ({share:.1} %)");
+    } else {
+        text += &format_cost(wasted.events, wasted.tokens, 0.0);
+        text += if summary.priced.unknown == summary.sessions {
+            "; cost n/a"
+        } else {
+            ""
+        };
+    }
+    text
+}
+
+/// Agents, time, and where the money is from.
+pub(super) fn scope(summary: &ScanSummary) -> String {
+    let agents: Vec<_> = ranked(&summary.by_agent, |group| (0.0, group.sessions))
+        .into_iter()
+        .map(|(agent, group)| format!("{} {}", title(agent), group_digits(group.sessions)))
+        .collect();
+    let day = |time: &Option<String>| {
+        time.as_deref()
+            .and_then(|time| time.get(..10))
+            .unwrap_or("?")
+            .to_owned()
+    };
+    let (first, last) = (day(&summary.first_event), day(&summary.last_event));
+    let mut text = format!(
+        "{}. {first} to {last}, {}.",
+        agents.join(", "),
+        pluralize(summary.calls, "call")
+    );
+    let priced = &summary.priced;
+    if priced.exact > 0 {
+        text += &format!(" Recorded cost: {}.", pluralize(priced.exact, "session"));
+    }
+    if priced.list > 0 {
+        text += &format!(
+            " List prices of {}: {}; on a subscription this is what it would have cost by API.",
+            summary.prices,
+            pluralize(priced.list, "session")
+        );
+    }
+    if priced.unknown > 0 {
+        text += &format!(" Cost n/a: {}.", pluralize(priced.unknown, "session"));
+    }
+    if summary.bad_lines > 0 {
+        text += &format!(
+            " Skipped: {}.",
+            pluralize(summary.bad_lines, "unreadable line or file")
+        );
+    }
+    text
+}
+
+pub(super) fn title(agent: &str) -> &str {
+    find_format(agent).map_or(agent, |format| format.title)
+}
+
+/// The sessions whose loops cost most, dearest first.
+pub(super) fn worst(sessions: &[SessionReport]) -> Vec<&SessionReport> {
+    let mut worst: Vec<_> = sessions
+        .iter()
+        .filter(|report| report.is_looping())
+        .collect();
+    worst.sort_by(|a, b| {
+        let dollars = b.wasted.usd.total_cmp(&a.wasted.usd);
+        dollars.then(b.wasted.events.cmp(&a.wasted.events))
+    });
+    worst.truncate(WORST_MAX);
+    worst
+}
+
+fn write_worst(out: &mut impl Write, sessions: &[SessionReport], columns: usize) -> io::Result<()> {
+    let worst = worst(sessions);
+    if worst.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{BOLD}Worst sessions{BOLD:#}")?;
+    for report in worst {
+        write_session(out, report, columns)?;
+    }
+    Ok(())
+}
+
+fn write_session(out: &mut impl Write, report: &SessionReport, columns: usize) -> io::Result<()> {
+    let time = report.time().and_then(format_time).unwrap_or_default();
+    let time = time.get(..16).unwrap_or_default().replace('T', " ");
+    let usd = report
+        .wasted_usd()
+        .map_or_else(|| "n/a".to_owned(), format_usd);
+    let detector = report
+        .main_verdict()
+        .map(|verdict| verdict.detector.to_string());
+    let events = pluralize(report.wasted.events.max(0).unsigned_abs(), "event");
+    let project = sanitize(&report.start.project);
+    let model = sanitize(&report.end.main_model());
+    let what = [
+        time,
+        usd,
+        detector.unwrap_or_default(),
+        events,
+        project,
+        title(report.start.agent).to_owned(),
+        model,
+    ];
+    let what: Vec<_> = what.into_iter().filter(|part| !part.is_empty()).collect();
+    writeln!(out, "{}", truncate(&what.join("  "), columns.max(100)))?;
+    let prompt = truncate(&sanitize(&report.end.first_prompt), PROMPT_COLUMNS_MAX);
+    if !prompt.is_empty() {
+        writeln!(out, "    {DIM}{prompt}{DIM:#}")?;
+    }
+    let reopen = sanitize(&report.start.reopen);
+    if !reopen.is_empty() {
+        writeln!(out, "    {reopen}")?;
+    }
+    Ok(())
+}
+
+fn write_groups(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
+    write_group(out, "detector", ranked(&summary.by_detector, waste_key))?;
+    // Tools of loops, not all.
+    let tools = ranked(&summary.by_tool, |tool| {
+        (tool.wasted.cost_usd, tool.looping_sessions)
+    });
+    let tools = tools
+        .into_iter()
+        .filter(|(_, tool)| tool.looping_sessions > 0);
+    let rows: Vec<_> = tools
+        .take(ROWS_MAX)
+        .map(|(name, tool)| {
+            [
+                truncate(&sanitize(name), NAME_COLUMNS_MAX),
+                group_digits(tool.calls),
+                group_digits(tool.failing),
+                group_digits(tool.looping_sessions),
+                usd_cell(tool.wasted.cost_usd),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let header = ["tool", "calls", "failing", "looped", "wasted"].map(str::to_owned);
+        writeln!(out, "\n{}", render_table(header, rows, GAP))?;
+    }
+    write_group(out, "project", ranked(&summary.by_project, waste_key))?;
+    write_weeks(out, summary)?;
+    let saved = &summary.saved;
+    if saved.events > 0 {
+        let cost = format_cost(saved.events, saved.tokens, saved.cost_usd);
+        writeln!(out, "\nAn active guard would have saved {cost}.")?;
+    }
+    Ok(())
+}
+
+fn waste_key(group: &ScanGroup) -> (f64, u64) {
+    (
+        group.wasted.cost_usd,
+        group.looping_sessions.saturating_mul(1_000_000) + group.sessions,
+    )
+}
+
+fn usd_cell(usd: f64) -> String {
+    if usd > 0.0 {
+        format_usd(usd)
+    } else {
+        "–".to_owned()
+    }
+}
+
+fn write_group(out: &mut impl Write, name: &str, groups: Vec<(&str, ScanGroup)>) -> io::Result<()> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let rows = groups.into_iter().take(ROWS_MAX).map(|(name, group)| {
+        [
+            truncate(&sanitize(name), NAME_COLUMNS_MAX),
+            group_digits(group.sessions),
+            group_digits(group.looping_sessions),
+            usd_cell(group.cost_usd),
+            usd_cell(group.wasted.cost_usd),
+        ]
+    });
+    let header = [name, "sessions", "looped", "cost", "wasted"].map(str::to_owned);
+    writeln!(out, "\n{}", render_table(header, rows, GAP))
+}
+
+fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
+    let weeks: Vec<_> = summary.by_week.iter().rev().take(WEEKS_MAX).collect();
+    let (Some((last, _)), Some((first, _))) = (weeks.first(), weeks.last()) else {
+        return Ok(());
+    };
+    let line = |value: &dyn Fn(&ScanGroup) -> f64| {
+        let values: Vec<f64> = weeks.iter().rev().map(|(_, group)| value(group)).collect();
+        let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        sparkline(values.into_iter().map(|value| value / most))
+    };
+    writeln!(out, "\nby week, {first} to {last}")?;
+    writeln!(out, "  sessions {}", line(&|group| group.sessions as f64))?;
+    writeln!(out, "  cost     {}", line(&|group| group.cost_usd))?;
+    writeln!(
+        out,
+        "  looped   {}",
+        line(&|group| group.looping_sessions as f64)
+    )
+}
+
+/// What helps also where nothing looped.
+fn write_notes(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
+    let failing = pluralize(summary.failing_calls, "failing call");
+    let streak = summary.failing_streak;
+    writeln!(out, "\n{BOLD}{failing}{BOLD:#}, at most {streak} in a row")?;
+    for (message, count) in ranked(&summary.failures, |count| (0.0, *count))
+        .into_iter()
+        .take(ROWS_MAX)
+    {
+        writeln!(out, "{:>6}  {message}", group_digits(count))?;
+    }
+    if summary.rereads > 0 {
+        let (reads, tokens) = (
+            pluralize(summary.rereads, "unchanged re-read"),
+            group_digits(summary.reread_tokens),
+        );
+        writeln!(out, "{reads}, about {tokens} tokens")?;
+    }
+    if summary.compactions > 0 {
+        let (all, sessions) = (
+            pluralize(summary.compactions, "compaction"),
+            pluralize(summary.compacted_sessions, "session"),
+        );
+        writeln!(out, "{all} in {sessions}")?;
+    }
+    Ok(())
+}
+
+/// Sessions with all their verdicts.
+pub(super) fn write_sessions(
+    out: &mut impl Write,
+    sessions: &[SessionReport],
+    columns: usize,
+) -> io::Result<()> {
+    for report in sessions {
+        writeln!(out, "{BOLD}{}{BOLD:#}", sanitize(&report.start.session_id))?;
+        write_session(out, report, columns)?;
+        writeln!(
+            out,
+            "    {}\n",
+            sanitize(&report.start.path.display().to_string())
+        )?;
+        for verdict in &report.verdicts {
+            VerdictBlock::new(&api::present_verdict(verdict)).write(out, columns)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Plays transcripts, several at a time, a session at a time each.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    prices::PriceList,
+    session_report::{SessionCollector, SessionReport},
+};
+use crate::{
+    cli::{
+        CliError,
+        trace::{line::TraceLine, player::TracePlayer, reader::progress_bar},
+    },
+    config::Config,
+    domain::{Action, SessionId},
+    ingest::transcripts::{ReadProblem, SessionEnd, Transcript, TranscriptItem},
+};
+
+/// Plays transcripts.
+pub(super) struct TranscriptScanner<'a> {
+    pub profile: Option<&'a str>,
+    pub prices: &'a PriceList,
+    pub filter: ScanFilter<'a>,
+}
+
+/// Which sessions are reported.
+pub(super) struct ScanFilter<'a> {
+    pub since: Option<SystemTime>,
+    pub project: Option<&'a str>,
+    /// The start of an id.
+    pub show: Option<&'a str>,
+}
+
+/// What was found, oldest session first.
+#[derive(Default)]
+pub(super) struct ScanResult {
+    pub sessions: Vec<SessionReport>,
+    pub files: u64,
+    pub bytes: u64,
+    /// The first of them.
+    pub problems: Vec<ReadProblem>,
+    pub problem_count: u64,
+}
+
+/// Problems that are kept for the report.
+const PROBLEMS_KEPT_MAX: usize = 1_000;
+
+impl ScanResult {
+    pub fn strongest_action(&self) -> Option<Action> {
+        let actions = self.sessions.iter();
+        actions.filter_map(SessionReport::strongest_action).max()
+    }
+
+    fn add(&mut self, more: Self) {
+        self.sessions.extend(more.sessions);
+        self.files += more.files;
+        self.bytes += more.bytes;
+        self.problem_count += more.problem_count;
+        let room = PROBLEMS_KEPT_MAX.saturating_sub(self.problems.len());
+        self.problems.extend(more.problems.into_iter().take(room));
+    }
+}
+
+impl ScanFilter<'_> {
+    /// A file that was last written before holds no later session.
+    fn accepts_file(&self, transcript: &Transcript) -> bool {
+        match (self.since, transcript.modified) {
+            (Some(since), Some(modified)) => modified >= since,
+            _ => true,
+        }
+    }
+
+    fn accepts(&self, report: &SessionReport) -> bool {
+        let is_recent = match (self.since, report.end.last_event) {
+            (Some(since), Some(last)) => last >= since,
+            _ => true,
+        };
+        let id = &report.start.session_id;
+        is_recent
+            && self.project.is_none_or(|name| report.start.project == name)
+            && self.show.is_none_or(|prefix| id.starts_with(prefix))
+    }
+}
+
+impl TranscriptScanner<'_> {
+    pub fn run(
+        &self,
+        transcripts: &[Transcript],
+        load_config: impl Fn() -> Result<Config, CliError>,
+    ) -> Result<ScanResult, CliError> {
+        let mut wanted: Vec<&Transcript> = transcripts
+            .iter()
+            .filter(|transcript| self.filter.accepts_file(transcript))
+            .collect();
+        // The longest first: no thread is left alone with it at the end.
+        wanted.sort_by_key(|transcript| std::cmp::Reverse(transcript.bytes));
+        let progress = progress_bar(wanted.iter().map(|transcript| transcript.bytes).sum());
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let players = (0..threads.min(wanted.len()).max(1))
+            .map(|_| TracePlayer::new(load_config()?, self.profile))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (next, total) = (AtomicUsize::new(0), Mutex::new(ScanResult::default()));
+        thread::scope(|scope| {
+            for mut player in players {
+                let (wanted, next, total, progress) = (&wanted, &next, &total, &progress);
+                scope.spawn(move || {
+                    while let Some(transcript) = wanted.get(next.fetch_add(1, Relaxed)) {
+                        let found = self.scan(transcript, &mut player);
+                        total.lock().add(found);
+                        progress.inc(transcript.bytes);
+                    }
+                });
+            }
+        });
+        progress.finish_and_clear();
+        let mut result = total.into_inner();
+        let order = |report: &SessionReport| {
+            (
+                report.time(),
+                report.start.path.clone(),
+                report.start.session_id.clone(),
+            )
+        };
+        result.sessions.sort_by_cached_key(order);
+        let place = |problem: &ReadProblem| (problem.path.clone(), problem.line);
+        result.problems.sort_by_cached_key(place);
+        Ok(result)
+    }
+
+    /// Reads a transcript and plays its sessions.
+    fn scan(&self, transcript: &Transcript, player: &mut TracePlayer) -> ScanResult {
+        let mut found = ScanResult {
+            files: transcript.paths.len() as u64,
+            bytes: transcript.bytes,
+            ..ScanResult::default()
+        };
+        let mut open: Option<SessionCollector> = None;
+        transcript.read(&mut |item| match item {
+            TranscriptItem::Start(start) => open = Some(SessionCollector::new(start)),
+            TranscriptItem::Event(event) => {
+                if let Some(collector) = &mut open {
+                    let line = TraceLine::Event(collector.observe(event, self.prices));
+                    match player.play(&line) {
+                        Ok(Some(played)) => collector.push_verdict(played.verdict),
+                        Ok(None) => {}
+                        Err(error) => found.push_problem(ReadProblem {
+                            path: collector.start().path.clone(),
+                            line: 0,
+                            what: error.to_string(),
+                        }),
+                    }
+                }
+            }
+            TranscriptItem::End(end) => {
+                let report = open
+                    .take()
+                    .map(|collector| self.finish(collector, end, player));
+                let accepted = report.filter(|report| self.filter.accepts(report));
+                found.sessions.extend(accepted);
+            }
+            TranscriptItem::Problem(problem) => found.push_problem(problem),
+        });
+        found
+    }
+
+    fn finish(
+        &self,
+        collector: SessionCollector,
+        end: SessionEnd,
+        player: &mut TracePlayer,
+    ) -> SessionReport {
+        let id = SessionId::parse(&collector.start().session_id).ok();
+        let view = id.and_then(|id| player.end_session(&id));
+        collector.finish(end, view, self.prices)
+    }
+}
+
+impl ScanResult {
+    fn push_problem(&mut self, problem: ReadProblem) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_KEPT_MAX {
+            self.problems.push(problem);
+        }
+    }
+}
