@@ -6,7 +6,7 @@
 //! `session` one live session, `closed` the tombstone, post-mortem and carry-over of
 //! a closed one, `eviction` the rules by which memory is freed.
 //!
-//! Uses: domain, text, facts, detect, policy, rules, telemetry.
+//! Uses: domain, text, tools, facts, detect, policy, rules, telemetry.
 
 mod agent;
 mod batch;
@@ -61,10 +61,11 @@ use crate::{
         AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
         SessionId, SessionView, ToolCall, Verdict, VerdictSink,
     },
-    facts::{EventFacts, FactExtractor, ToolRules},
+    facts::{EventFacts, FactExtractor},
     rules::{RuleOutcomes, Rules},
     telemetry::{Metrics, WorkPart},
     text::HashKey,
+    tools::ToolRules,
 };
 use disobedience::DisobedienceLog;
 use eviction::MemoryUse;

@@ -4,16 +4,11 @@
 //! In reading order:
 //! - [`FactExtractor::extract`] is the entry; a call goes through `extract_call`, a turn
 //!   through `extract_turn`.
-//! - `tools`: tool classes and the `[[tools]]` rules of the configuration.
-//! - `tool_traits`: what a tool's name says about it.
 //! - `same_call`: what makes two calls the same.
 //! - `args`: canonical arguments, their hash, and the target, command and lines in them.
-//! - `classify`: the class, kind and outcome of a call, from all of the above.
-//! - `shell`: what a command line does; `shell_changes`: what it changes.
+//! - `classify`: the class, kind and outcome of a call, from all of the above and `tools`.
 //! - `outcome`: the hashes of a result and an error.
 //! - `readings`: what a text says by itself, cached.
-//! - `answer`: whether an answer says nothing, no, or something.
-//! - `ack`: results without information.
 //! - `plan`: the steps of a plan that are done.
 //! - `poll`: what makes a call a poll, and which poll it is.
 //! - `turns`: the facts of a turn.
@@ -23,10 +18,8 @@
 //! must not be able to make two different calls look equal. The words of turns are hashed
 //! without a key (see `text::tokens`).
 //!
-//! Uses: domain, text.
+//! Uses: domain, text, tools.
 
-mod ack;
-mod answer;
 mod args;
 mod classify;
 mod figure_trend;
@@ -36,16 +29,11 @@ mod poll;
 mod progress;
 mod readings;
 mod same_call;
-mod shell;
-mod shell_changes;
-mod tool_traits;
-mod tools;
 mod turns;
 
 use std::{borrow::Cow, sync::Arc};
 
 pub use progress::ProgressCounter;
-pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
@@ -53,18 +41,20 @@ use crate::{
         RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, answer_names, call_key, key::SignatureKind, memo::Memo,
+        HashKey, Model, PhraseMatcher, ack,
+        answer::{self, AnswerReading},
+        answer_names, call_key,
+        key::SignatureKind,
+        memo::Memo,
         no_change, query_words, sql,
     },
+    tools::{ResolvedToolRule, ToolClass, ToolRules, tool_traits::ToolTraits},
 };
-use answer::AnswerReading;
 use args::ParsedArguments;
 use classify::CallAction;
 use outcome::{CallTexts, OutcomeSignatures, ReturnedTexts, TextHashes};
 use readings::Question;
 use same_call::{ArgumentFilter, CommandHash};
-use tool_traits::ToolTraits;
-use tools::ResolvedToolRule;
 
 /// Turns events into facts.
 #[derive(Debug)]

@@ -8,13 +8,14 @@
 //!    [`Verdict`](domain::Verdict) is what is sent.
 //! 2. [`text`]: text algorithms that know nothing of events: masking, repetition,
 //!    tokens.
-//! 3. [`facts`]: computes the facts of an event, once.
+//! 3. [`tools`]: what tools and command lines do. [`facts`]: computes the facts of an
+//!    event, once.
 //! 4. [`detect`]: the detectors, one file each, pure state machines.
 //! 5. [`policy`]: turns findings into at most one decision per event.
 //! 6. [`rules`]: the operator's own rules, in CEL.
 //! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
 //!    Builds observations and verdicts.
-//! 8. [`secret`]: the key file. [`store`]: the durable side, an append-only log.
+//! 8. [`secret`]: the key file. [`store`]: the durable side, a SQLite database.
 //!    [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
 //!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side. [`ingest`]:
@@ -23,8 +24,8 @@
 //!     configuration. [`app`]: binds, runs and drains the service. [`cli`]: the
 //!     command line.
 //!
-//! [`pb`] is generated from `proto/` by the crate `unstuck-client`. ARCHITECTURE.md has the invariants and the
-//! test that holds each.
+//! [`pb`] is generated from `proto/` by the crate `unstuck-client`. ARCHITECTURE.md has the
+//! invariants and the test that holds each.
 
 #![forbid(unsafe_code)]
 
@@ -51,5 +52,6 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod text;
+pub mod tools;
 
 pub use unstuck_client::pb;

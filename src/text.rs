@@ -10,6 +10,8 @@
 //! - `sql`, `outage`, `failure_report`, `status`: recognise a statement that changes data,
 //!   an outage of another system, the report of a failed run, and a status of something
 //!   that is under way or dead.
+//! - `answer`: whether an answer says nothing, no, or something; `ack`: results without
+//!   information.
 //! - `no_change`: recognises the answer of a write that changed nothing.
 //! - `query_words`: the words of a search query, whatever their order.
 //! - `answer_names`: what a prose answer names: files, numbers.
@@ -22,6 +24,8 @@
 //!
 //! Uses: domain.
 
+pub mod ack;
+pub mod answer;
 pub mod answer_names;
 pub mod echo;
 pub mod failure_report;

@@ -9,9 +9,8 @@ use std::{
 
 use super::{ConfigError, Layers};
 use crate::{
-    engine,
-    facts::{ToolRule, ToolRules},
-    hooks, server, store, telemetry,
+    engine, hooks, server, store, telemetry,
+    tools::{ToolRule, ToolRules},
 };
 
 /// 100 years. A time this long can still be added to any date.

@@ -13,10 +13,10 @@ use super::{
 use crate::{
     auth, console,
     engine::{self, Profiles},
-    facts::{ToolRule, ToolRules},
     hooks, notify,
     rules::RuleRow,
     server, store, telemetry,
+    tools::{ToolRule, ToolRules},
 };
 
 /// The built-in files, weakest first. `default.toml` is the manual.

@@ -7,14 +7,15 @@ use super::{
     args::NotableArguments,
     outcome::{CallTexts, TextHashes},
     readings::Question,
-    shell::{self, ShellCommand},
-    shell_changes,
-    tool_traits::{self, ToolTraits},
-    tools::ToolClass,
 };
 use crate::{
     domain::{CallKind, Outcome, ToolCall},
     text::{failure_report, outage, sql},
+    tools::{
+        ToolClass, command_effect,
+        shell::{self, ShellCommand},
+        tool_traits::{self, ToolTraits},
+    },
 };
 
 /// What a call does.
@@ -59,7 +60,7 @@ pub(super) fn classify_call<'a>(
     let action = match class {
         Some(ToolClass::Other) => {
             let arguments = command.as_deref().unwrap_or_default();
-            let effect = shell_changes::program_effect(&call.tool, arguments);
+            let effect = command_effect::program_effect(&call.tool, arguments);
             CallAction {
                 also_writes: effect.changes,
                 moves_world: effect.moves_world,

@@ -7,10 +7,11 @@
 
 use std::{borrow::Cow, hash::Hasher};
 
-use super::{FactExtractor, OutcomeFacts, ack};
+use super::{FactExtractor, OutcomeFacts};
 use crate::{
     domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
+        ack,
         echo::{CutText, EchoTokens},
         figures::{self, Figures},
         harness::HarnessResult,

@@ -9,12 +9,11 @@ use super::{
     FactExtractor,
     outcome::{CallTexts, TextHashes},
     readings::Question,
-    tool_traits::ToolTraits,
-    tools::ToolClass,
 };
 use crate::{
     domain::{CallKind, Operation, Sig, ToolCall},
     text::{key::SignatureKind, status},
+    tools::{ToolClass, tool_traits::ToolTraits},
 };
 
 /// What is known of a poll.

@@ -2,12 +2,11 @@
 //! repeats: an agent in a loop gets the same result again and again, and many calls
 //! return the same short one.
 
-use super::{
-    FactExtractor,
+use super::{FactExtractor, outcome::TextHashes};
+use crate::text::{
     answer::{self, AnswerReading},
-    outcome::TextHashes,
+    harness::{self, HarnessResult},
 };
-use crate::text::harness::{self, HarnessResult};
 
 /// What is asked about a text. All answers about a text are in one entry of the cache, each
 /// in a byte of its own.

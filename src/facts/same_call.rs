@@ -6,14 +6,15 @@
 //! it, redirections of streams, a `tail` or `head` behind it, a `timeout` or `sleep` of
 //! another length, or an `echo` of the exit code.
 
-use crate::text::{
-    HashKey,
-    call_key::is_explaining,
-    key::SignatureKind,
-    shell_words::{self, ShellWords, SplitLine},
+use crate::{
+    text::{
+        HashKey,
+        call_key::is_explaining,
+        key::SignatureKind,
+        shell_words::{self, ShellWords, SplitLine},
+    },
+    tools::shell,
 };
-
-use super::shell;
 
 /// Which arguments distinguish the calls of a tool.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId},
     text::{failure_report, outage},
+    tools::ToolRule,
 };
 
 fn event(call: ToolCall) -> Event {
@@ -511,4 +512,14 @@ fn a_move_or_change_whose_answer_says_no_is_none() {
     let replaced = |n: u32| format!(r#"{{"replies": [{{"occurrencesChanged": {n}}}]}}"#);
     let replace = |n| changed_nothing("slides_replace_all_text", "{}", &replaced(n));
     assert!(replace(0) && !replace(3));
+}
+
+#[test]
+fn the_short_answer_of_an_action_tool_is_a_receipt() {
+    let is_receipt =
+        |tool, result| ToolTraits::from_name(tool).is_action && ack::is_receipt_sized(Some(result));
+    assert!(is_receipt("send_email", "Email sent successfully"));
+    assert!(is_receipt("browserClick", "Clicked element"));
+    assert!(!is_receipt("browser", "captcha required"));
+    assert!(!is_receipt("send_email", &"x".repeat(200)));
 }

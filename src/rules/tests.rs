@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     domain::{Args, Cost, EventBody, Marker, MarkerKind, Outcome, Role, SessionId, ToolCall, Turn},
-    facts::{FactExtractor, ToolRules},
+    facts::FactExtractor,
+    tools::ToolRules,
 };
 
 fn event(body: EventBody) -> Event {

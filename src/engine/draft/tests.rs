@@ -3,8 +3,9 @@ use proptest::{prelude::*, sample::Index};
 use super::*;
 use crate::{
     domain::Phrase,
-    facts::{ToolRules, TurnAnalyzers},
+    facts::TurnAnalyzers,
     text::{HashKey, PhraseMatcher},
+    tools::ToolRules,
 };
 
 fn extractor() -> FactExtractor {

@@ -4,7 +4,7 @@
 
 /// What a simple command changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CommandEffect {
+pub struct CommandEffect {
     /// It changes files, data or a service.
     pub changes: bool,
     /// It moves to another commit, branch, cluster or environment.
@@ -29,7 +29,7 @@ const GENERATING_WORDS: &[&str] = &[
 ];
 
 /// The effect of a command by its name and arguments. Git is apart.
-pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
+pub fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
     let verb = rest.iter().find(|word| !word.starts_with('-'));
     let verb = verb.copied().unwrap_or_default();
     if moves_world(name, rest) {
@@ -111,7 +111,7 @@ fn changes_service(name: &[u8], verb: &str, rest: &[&str]) -> bool {
 }
 
 /// The effect of `git` with these arguments.
-pub(super) fn git_effect(rest: &[&str]) -> CommandEffect {
+pub fn git_effect(rest: &[&str]) -> CommandEffect {
     let (verb, operands) = git_verb(rest);
     let mut words = operands.iter().filter(|word| !word.starts_with('-'));
     // `git checkout -- file` and `git checkout file.rs` restore files.
@@ -135,7 +135,7 @@ pub(super) fn git_effect(rest: &[&str]) -> CommandEffect {
 }
 
 /// Whether `git` with these arguments only shows the state of the repository.
-pub(super) fn git_only_looks(rest: &[&str]) -> bool {
+pub fn git_only_looks(rest: &[&str]) -> bool {
     // Another repository is another object.
     let elsewhere = rest
         .windows(2)
@@ -160,7 +160,7 @@ fn git_verb<'w, 'a>(mut rest: &'w [&'a str]) -> (&'a str, &'w [&'a str]) {
 }
 
 /// The effect of a tool that is named after a program and given its arguments.
-pub(super) fn program_effect(tool: &str, arguments: &str) -> CommandEffect {
+pub fn program_effect(tool: &str, arguments: &str) -> CommandEffect {
     let words: smallvec::SmallVec<[&str; 16]> = arguments.split_whitespace().take(16).collect();
     let rest = match words.as_slice() {
         [first, rest @ ..] if *first == tool => rest,
@@ -196,7 +196,7 @@ fn is_any(rest: &[&str], words: &[&str]) -> bool {
 
 /// Whether a program in a command line writes files: the text of `python - <<EOF` or
 /// `node -e`.
-pub(super) fn script_writes(script: &str) -> bool {
+pub fn script_writes(script: &str) -> bool {
     #[rustfmt::skip]
     const WRITES: &[&str] = &[
         ".write(", "write_text(", "write_bytes(", "writelines(", "writeFile", ", 'w'", ", \"w\"",

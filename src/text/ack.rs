@@ -6,7 +6,7 @@ use std::{fmt, sync::LazyLock};
 use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::text::sql;
+use super::sql;
 
 /// Longer texts carry information.
 const SHORT_TEXT_BYTES_MAX: usize = 160;
@@ -29,7 +29,7 @@ const NO_OUTPUT_PHRASES: &[&str] = &[
 ];
 
 /// Whether a trimmed result has no content: no output, an empty list.
-pub(super) fn is_empty_result(trimmed: &str) -> bool {
+pub fn is_empty_result(trimmed: &str) -> bool {
     const EMPTY_VALUES: &[&str] = &["[]", "{}", "()", "\"\"", "''", "null", "(empty)", "<empty>"];
     if trimmed.len() > SHORT_TEXT_BYTES_MAX {
         return false;
@@ -42,7 +42,7 @@ pub(super) fn is_empty_result(trimmed: &str) -> bool {
         || reports_no_output(lowercase_into(trimmed, &mut buffer))
 }
 
-pub(super) fn is_acknowledgement(result: &str) -> bool {
+pub fn is_acknowledgement(result: &str) -> bool {
     let trimmed = result.trim();
     if trimmed.is_empty() {
         return true;
@@ -73,7 +73,7 @@ fn is_acknowledgement_word(text: &str) -> bool {
 }
 
 /// Whether a result is only a line or two, so that a search has hardly found anything.
-pub(super) fn is_small_result(result: &str) -> bool {
+pub fn is_small_result(result: &str) -> bool {
     const SMALL_RESULT_BYTES_MAX: usize = 256;
     result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
@@ -186,7 +186,7 @@ fn is_all_passed(line: &str) -> bool {
 
 /// Whether an error only gives an exit status: "exit code 1", "Command failed with exit
 /// code 2", "exited with status 1".
-pub(super) fn is_exit_status(error: &str) -> bool {
+pub fn is_exit_status(error: &str) -> bool {
     #[rustfmt::skip]
     const EXIT_STATUS_WORDS: &[&str] = &[
         "command", "process", "failed", "exit", "exited", "returned", "with", "code", "status",
@@ -209,7 +209,7 @@ pub(super) fn is_exit_status(error: &str) -> bool {
 }
 
 /// Whether a result is short enough for a receipt: one line.
-pub(super) fn is_receipt_sized(result: Option<&str>) -> bool {
+pub fn is_receipt_sized(result: Option<&str>) -> bool {
     const RECEIPT_BYTES_MAX: usize = 80;
     let trimmed = result.unwrap_or_default().trim();
     trimmed.len() <= RECEIPT_BYTES_MAX && !trimmed.contains('\n')
@@ -218,7 +218,6 @@ pub(super) fn is_receipt_sized(result: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::tool_traits::ToolTraits;
 
     #[test]
     fn acknowledgements_and_empty_outputs_carry_no_information() {
@@ -292,15 +291,5 @@ mod tests {
         assert!(is_exit_status("exit status 1"));
         assert!(!is_exit_status("exit code 1: no such file a.rs"));
         assert!(!is_exit_status("command timed out after 30s"));
-    }
-
-    #[test]
-    fn the_short_answer_of_an_action_tool_is_a_receipt() {
-        let is_receipt =
-            |tool, result| ToolTraits::from_name(tool).is_action && is_receipt_sized(Some(result));
-        assert!(is_receipt("send_email", "Email sent successfully"));
-        assert!(is_receipt("browserClick", "Clicked element"));
-        assert!(!is_receipt("browser", "captcha required"));
-        assert!(!is_receipt("send_email", &"x".repeat(200)));
     }
 }

@@ -62,7 +62,7 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct AnswerReading {
+pub struct AnswerReading {
     pub kind: AnswerKind,
     /// A short answer that does not say that all is well: a score, a difference.
     pub leaves_open: bool,
@@ -105,7 +105,7 @@ struct FoundPhrases {
 }
 
 /// What the answer of a call says. `result`: without what the harness added.
-pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerReading {
+pub fn classify(failed: bool, result: Option<&str>) -> AnswerReading {
     let kind = |kind| AnswerReading {
         kind,
         ..AnswerReading::default()

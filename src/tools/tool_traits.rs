@@ -2,13 +2,13 @@
 //! from its words.
 //!
 //! Names are few and reading one word by word is expensive, so the result is packed into a
-//! number and cached by [`super::FactExtractor`].
+//! number and cached by `facts`.
 
-use super::tools::ToolClass;
+use super::ToolClass;
 
 /// What a tool's name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ToolTraits {
+pub struct ToolTraits {
     /// The class in the built-in table; `None`: a shell.
     pub class: Option<ToolClass>,
     /// The guessed class of a tool in no table: without a path, and with one.
@@ -302,7 +302,7 @@ fn is_editor(tool: &str) -> bool {
 }
 
 /// The class of an editor's `command` argument.
-pub(super) fn classify_editor_command(command: &str) -> ToolClass {
+pub fn classify_editor_command(command: &str) -> ToolClass {
     match command {
         "view" | "read" => ToolClass::Read,
         "create" | "write" => ToolClass::Write,

@@ -1,5 +1,14 @@
-//! Tool classes, and the `[[tools]]` rules of the configuration, which come before the
-//! built-in table in `tool_traits`.
+//! What tools do: the class of a tool, and the `[[tools]]` rules of the configuration, which
+//! come before the built-in table.
+//!
+//! - `tool_traits`: what a tool's name says about it.
+//! - `shell`: what a command line does; `command_effect`: what it changes.
+//!
+//! Uses: domain, text.
+
+pub mod command_effect;
+pub mod shell;
+pub mod tool_traits;
 
 use glob::Pattern;
 use serde::Deserialize;
@@ -25,7 +34,7 @@ pub enum ToolClass {
 
 impl ToolClass {
     /// In the order of their discriminants.
-    pub(super) const ALL: [Self; 8] = [
+    pub const ALL: [Self; 8] = [
         Self::Read,
         Self::Write,
         Self::Edit,
@@ -87,7 +96,7 @@ pub struct ToolRules {
 }
 
 /// The settings that apply to one tool.
-pub(super) struct ResolvedToolRule<'t> {
+pub struct ResolvedToolRule<'t> {
     /// `None`: a shell, whose command line decides.
     pub class: Option<ToolClass>,
     pub ignore_args: &'t [String],
@@ -117,7 +126,7 @@ impl ToolRules {
 
     /// The first rule that matches the name wins; fields it leaves out come from the
     /// built-in table.
-    pub(super) fn resolve(&self, tool: &str, built_in: Option<ToolClass>) -> ResolvedToolRule<'_> {
+    pub fn resolve(&self, tool: &str, built_in: Option<ToolClass>) -> ResolvedToolRule<'_> {
         let options = glob::MatchOptions {
             case_sensitive: false,
             ..glob::MatchOptions::default()

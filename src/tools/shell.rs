@@ -10,14 +10,14 @@ use std::borrow::Cow;
 use memchr::memchr2;
 
 use super::{
-    shell_changes::{self, CommandEffect},
-    tools::ToolClass,
+    ToolClass,
+    command_effect::{self, CommandEffect},
 };
 use crate::text::shell_words;
 
 /// A classified command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ShellCommand<'a> {
+pub struct ShellCommand<'a> {
     pub class: ToolClass,
     /// The file it acts on; `None`: the whole line is the target.
     pub target: Option<Cow<'a, str>>,
@@ -56,7 +56,7 @@ const LINE_BYTES_MAX: usize = 1_024;
 /// Classifies a command line by the simple command with the highest rank: one that waits
 /// makes the line a poll; an unknown one makes it a run, whatever else it writes; only a
 /// line that does nothing but read is a read or a search.
-pub(super) fn parse_command_line(line: &str) -> ShellCommand<'_> {
+pub fn parse_command_line(line: &str) -> ShellCommand<'_> {
     if line.trim_start().is_empty() {
         return ShellCommand::with_class(ToolClass::Poll);
     }
@@ -71,7 +71,7 @@ pub(super) fn parse_command_line(line: &str) -> ShellCommand<'_> {
         };
     }
     let script = unwrap_shell_script(line);
-    let writes_by_program = runs_program(&script) && shell_changes::script_writes(&script);
+    let writes_by_program = runs_program(&script) && command_effect::script_writes(&script);
     let command = parse_script(strip_heredocs(script));
     ShellCommand {
         writes_files: command.writes_files || writes_by_program,
@@ -152,12 +152,12 @@ fn computes(words: &[&str]) -> bool {
 
 /// Whether a word separates two simple commands. The match is on bytes, which compiles to
 /// comparisons; a match on strings calls a function for each.
-pub(super) fn is_separator(word: &str) -> bool {
+pub fn is_separator(word: &str) -> bool {
     matches!(word.as_bytes(), b"&&" | b"||" | b";" | b"|" | b"&")
 }
 
 /// The script of `bash -lc "…"`, else the line itself.
-pub(super) fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
+pub fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
     const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
     let trimmed = line.trim_start();
     if !trimmed.starts_with(['b', 's', 'z', '/']) {
@@ -254,7 +254,7 @@ impl<'a> SimpleCommand<'a> {
             }
             b"git" => Self::parse_git(rest),
             _ => Self {
-                effect: shell_changes::command_effect(name, rest),
+                effect: command_effect::command_effect(name, rest),
                 ..Self::with_target(ToolClass::Execute, None)
             },
         };
@@ -283,10 +283,10 @@ impl<'a> SimpleCommand<'a> {
     }
 
     fn parse_git(rest: &[&'a str]) -> Self {
-        let effect = shell_changes::git_effect(rest);
+        let effect = command_effect::git_effect(rest);
         let class = if effect.changes {
             ToolClass::Write
-        } else if shell_changes::git_only_looks(rest) {
+        } else if command_effect::git_only_looks(rest) {
             ToolClass::Search
         } else {
             ToolClass::Execute
@@ -334,7 +334,7 @@ fn is_assignment(word: &[u8]) -> bool {
 }
 
 /// Whether a word redirects output to the next one.
-pub(super) fn is_redirection(word: &str) -> bool {
+pub fn is_redirection(word: &str) -> bool {
     matches!(
         word.as_bytes(),
         b">" | b">>" | b">&" | b"&>" | b">&1" | b">&2"
