@@ -515,10 +515,12 @@ fn every_warning_and_termination_of_similar_turns_matches_the_reference_rule() {
     ran.unwrap_or_else(|error| panic!("{error}"));
     let counts = [ended.get(), resumed.get()];
     println!("{counts:?} of {CASES} histories end, and are warned about again after a gap");
+    // About 180 and 120 are expected, with a standard deviation of 11: a twentieth is not
+    // missed by chance.
     assert!(
         counts
             .iter()
-            .all(|count| (CASES / 10..CASES).contains(count)),
+            .all(|count| (CASES / 20..CASES).contains(count)),
         "{counts:?} of {CASES}: the comparison says little"
     );
 }
