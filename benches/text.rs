@@ -15,19 +15,13 @@ const TEXTS: [(&str, &str); 2] = [
     ("code", include_str!("../tests/it/texts/queue.go")),
 ];
 
+#[path = "../tests/setup/repetition_settings.rs"]
+mod repetition_settings;
+
+use repetition_settings::repetition_settings;
+
 fn main() {
     divan::main();
-}
-
-fn settings() -> RepetitionSettings {
-    RepetitionSettings {
-        count: 3,
-        chars: 150,
-        chunks: vec![50, 80, 120],
-        chunk_count: 3,
-        chunk_window: 0,
-        chunks_only: false,
-    }
 }
 
 /// A text that loops without being stopped: every run continues, every word is old.
@@ -48,7 +42,7 @@ fn deltas(name: &str) -> Vec<String> {
 
 #[divan::bench(args = ["prose", "code", "looping"])]
 fn tracker(bencher: Bencher<'_, '_>, name: &str) {
-    let (deltas, settings, key) = (deltas(name), settings(), HashKey::fixed());
+    let (deltas, settings, key) = (deltas(name), repetition_settings(), HashKey::fixed());
     bencher
         .counter(ItemsCount::new(deltas.len()))
         .with_inputs(RepetitionTracker::default)
@@ -64,7 +58,7 @@ fn chunk_tier(bencher: Bencher<'_, '_>, name: &str) {
     let settings = RepetitionSettings {
         chunk_window: 200,
         chunks_only: true,
-        ..settings()
+        ..repetition_settings()
     };
     let (deltas, key) = (deltas(name), HashKey::fixed());
     bencher

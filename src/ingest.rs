@@ -80,12 +80,12 @@ pub struct FieldTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookEvent {
     pub name: &'static str,
-    pub seat: Seat,
+    pub stage: HookStage,
 }
 
 /// When an event happens, which decides what its reply can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seat {
+pub enum HookStage {
     /// A call is about to be made.
     BeforeCall,
     /// Calls are done, and the agent goes on with their results and the reply.
@@ -113,8 +113,8 @@ pub struct Capabilities {
 }
 
 impl HookEvent {
-    pub const fn new(name: &'static str, seat: Seat) -> Self {
-        Self { name, seat }
+    pub const fn new(name: &'static str, stage: HookStage) -> Self {
+        Self { name, stage }
     }
 }
 

@@ -2,11 +2,16 @@
 
 use std::{sync::Arc, time::UNIX_EPOCH};
 
+#[path = "../tests/setup/repetition_settings.rs"]
+mod repetition_settings;
+
+pub use repetition_settings::repetition_settings;
+
 use crate::{
     config::{Config, DEFAULTS, Layers},
     domain::{
-        Action, AgentId, Effect, Evidence, Labels, SessionId, Verdict, VerdictId, VerdictRecord,
-        VerdictSink, Waste,
+        Action, Effect, Labels, RepetitionSettings, SessionId, Verdict, VerdictId, VerdictRecord,
+        VerdictSink,
     },
     engine::{Engine, RunMode},
     store::{Store, StoreOptions},
@@ -48,28 +53,11 @@ pub fn engine(config: Config, run_mode: RunMode, sink: VerdictSink) -> Engine {
 
 /// A detector's verdict as it is stored.
 pub fn verdict_record(id: u128, session: &str, action: Action) -> VerdictRecord {
+    let session = SessionId::parse(session).unwrap();
     let verdict = Verdict {
         id: VerdictId(id),
-        session: SessionId::parse(session).unwrap(),
-        agent: AgentId::default(),
-        time: UNIX_EPOCH,
-        event_index: None,
         action: Some(action),
-        detector: "read_loop".into(),
-        other_detectors: Vec::new(),
-        pattern: String::new(),
-        reason: String::new(),
-        confidence: 1.0,
-        correction: String::new(),
-        loop_id: None,
-        members: Vec::new(),
-        trend: None,
-        evidence: Evidence::default(),
-        wasted: Waste::default(),
-        retry_after: None,
-        durable: false,
-        shadow: false,
-        operator: String::new(),
+        ..Verdict::without_loop(session, "read_loop".into(), UNIX_EPOCH)
     };
     VerdictRecord {
         verdict: Arc::new(verdict),

@@ -82,7 +82,7 @@ fn print(reports: &[AgentReport], output: OutputFormat) -> io::Result<()> {
         Column::left("AGENT"),
         Column::left("GUARDED"),
         Column::left("ANSWER"),
-        Column::left("LAST HEARD"),
+        Column::left("LAST SEEN"),
         Column::left("").shrink_to(24),
     ];
     let rows: Vec<Vec<Cell>> = reports.iter().map(to_row).collect();
@@ -109,7 +109,7 @@ fn to_row(report: &AgentReport) -> Vec<Cell> {
         Cell::plain(report.display_name),
         Cell::new(guarded, style),
         Cell::plain(answer.as_deref().unwrap_or("-")),
-        Cell::plain(report.last_heard.as_deref().unwrap_or("never")),
+        Cell::plain(report.last_seen.as_deref().unwrap_or("never")),
         Cell::new(report.problem.as_deref().unwrap_or_default(), PLAIN),
     ]
 }

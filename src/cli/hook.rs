@@ -107,7 +107,7 @@ pub(super) fn run(args: Args) -> ExitCode {
         Err(_) => Err(mpsc::RecvTimeoutError::Disconnected),
     };
     let outcome = match answered {
-        Ok(Ok(Answered {
+        Ok(Ok(AgentReply {
             reply,
             interruption,
         })) => {
@@ -130,7 +130,7 @@ pub(super) fn run(args: Args) -> ExitCode {
 }
 
 /// What the service answered.
-struct Answered {
+struct AgentReply {
     reply: Vec<u8>,
     /// The agent that no reply ends.
     interruption: Option<Interruption>,
@@ -140,11 +140,11 @@ fn answer(
     args: &Args,
     settings: &HookSettings,
     dirs: Option<&LocalDirs>,
-) -> Result<Answered, HookFailure> {
+) -> Result<AgentReply, HookFailure> {
     // Read everything first: an agent may not go on before its payload is read.
     let body = read_payload()?;
     if !settings.enabled {
-        return Ok(Answered {
+        return Ok(AgentReply {
             reply: GO_ON.to_vec(),
             interruption: None,
         });
@@ -158,7 +158,7 @@ fn answer(
     let interruption = dirs
         .filter(|_| reply.interrupt && settings.kill)
         .map(|dirs| Interruption::new(dirs, &args.agent, &session.unwrap_or_default()));
-    Ok(Answered {
+    Ok(AgentReply {
         reply: reply.body,
         interruption,
     })

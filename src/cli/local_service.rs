@@ -40,7 +40,7 @@ const START_INTERVAL: Duration = Duration::from_secs(2);
 /// A service that ends saves its sessions first.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// A larger log of the service is started anew.
+/// A larger log of the service is replaced by an empty one.
 const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The path of the sockets, and the id of the process.
 const LOCK_FILE_BYTES_MAX: u64 = 4_096;

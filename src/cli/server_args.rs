@@ -123,15 +123,15 @@ impl AddressArgs {
     pub fn resolve(&self, config: &ConfigArgs) -> Result<Target, CliError> {
         let named = match (&self.server, &self.context) {
             (None, None) => variable(SERVER_VARIABLE).map_or_else(
-                || variable(CONTEXT_VARIABLE).map(Named::Context),
-                |server| Some(Named::Server(server)),
+                || variable(CONTEXT_VARIABLE).map(ServerChoice::Context),
+                |server| Some(ServerChoice::Server(server)),
             ),
-            (Some(server), _) => Some(Named::Server(server.clone())),
-            (None, Some(context)) => Some(Named::Context(context.clone())),
+            (Some(server), _) => Some(ServerChoice::Server(server.clone())),
+            (None, Some(context)) => Some(ServerChoice::Context(context.clone())),
         };
         match named {
-            Some(Named::Server(server)) => Ok(self.at(server)),
-            Some(Named::Context(name)) => self.in_context(ContextsFile::load()?.get(&name)?),
+            Some(ServerChoice::Server(server)) => Ok(self.at(server)),
+            Some(ServerChoice::Context(name)) => self.in_context(ContextsFile::load()?.get(&name)?),
             // A configuration that is named beats a context that is not.
             None if config.config.is_some() => Ok(self.at(configured_server(config)?)),
             None => match ContextsFile::load()?.current()? {
@@ -174,7 +174,7 @@ impl AddressArgs {
 }
 
 /// What was named by a flag or a variable.
-enum Named {
+enum ServerChoice {
     Server(String),
     Context(String),
 }

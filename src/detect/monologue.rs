@@ -162,16 +162,19 @@ mod tests {
     use super::*;
     use crate::detect::testing::{Script, call, turn, user};
 
-    #[track_caller]
-    fn check(script: Script, expected: &[i32]) {
+    fn settings() -> Settings {
         let announcements = ["start over", "another way", "step back", "reconsider"];
         let announcements = announcements.map(|text| Phrase::from(text.to_owned()));
-        let settings = Settings {
+        Settings {
             count: 3,
             chars_max: 160,
             announcements: announcements.to_vec().into(),
-        };
-        assert_eq!(script.counts::<Monologue>(&settings), expected);
+        }
+    }
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<Monologue>(&settings()), expected);
     }
 
     #[test]
@@ -237,16 +240,8 @@ mod tests {
             "Reconsider.",
         ];
         let announced: Script = announced.map(turn).into_iter().sum();
-        let action_max = |script: Script| {
-            let announcements = ["start over", "another way", "step back", "reconsider"];
-            let announcements = announcements.map(|text| Phrase::from(text.to_owned()));
-            let settings = Settings {
-                count: 3,
-                chars_max: 160,
-                announcements: announcements.to_vec().into(),
-            };
-            script.findings::<Monologue>(&settings)[0].action_max
-        };
+        let action_max =
+            |script: Script| script.findings::<Monologue>(&settings())[0].action_max;
         assert_eq!(action_max(announced), Some(Action::Warn));
         assert_eq!(action_max(turn("Let me start over.").times(4)), None);
     }

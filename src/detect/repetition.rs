@@ -156,21 +156,11 @@ fn build_finding(repeated: &TextRepetition, event: Option<i32>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings() -> RepetitionSettings {
-        RepetitionSettings {
-            count: 3,
-            chars: 150,
-            chunks: vec![50, 80, 120],
-            chunk_count: 3,
-            chunk_window: 0,
-            chunks_only: false,
-        }
-    }
+    use crate::testing::repetition_settings;
 
     #[track_caller]
     fn check(change: impl FnOnce(&mut RepetitionSettings), key: Option<&str>) {
-        let mut settings = settings();
+        let mut settings = repetition_settings();
         change(&mut settings);
         let rejected_key = Repetition::check(&settings).err().map(|error| error.key);
         assert_eq!(rejected_key, key, "{settings:?}");

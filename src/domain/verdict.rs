@@ -56,6 +56,33 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// A verdict about the session itself: without a loop, an action and texts.
+    pub fn without_loop(session: SessionId, detector: Arc<str>, time: SystemTime) -> Self {
+        Self {
+            id: VerdictId::default(),
+            session,
+            agent: AgentId::default(),
+            time,
+            event_index: None,
+            action: None,
+            detector,
+            other_detectors: Vec::new(),
+            pattern: String::new(),
+            reason: String::new(),
+            confidence: 1.0,
+            correction: String::new(),
+            loop_id: None,
+            members: Vec::new(),
+            trend: None,
+            evidence: Evidence::default(),
+            wasted: Waste::default(),
+            retry_after: None,
+            durable: false,
+            shadow: false,
+            operator: String::new(),
+        }
+    }
+
     /// The action that a broker must take; `None` in shadow mode.
     pub fn effective_action(&self) -> Option<Action> {
         self.action.filter(|_| !self.shadow)

@@ -15,9 +15,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Engine;
-use crate::domain::{
-    Action, AgentId, Cost, Effect, Evidence, SessionId, Verdict, VerdictId, Waste,
-};
+use crate::domain::{Action, AgentId, Cost, Effect, SessionId, Verdict, VerdictId, Waste};
 
 /// What arrives so soon after a termination was already under way.
 pub const UNDER_WAY: Duration = Duration::from_secs(2);
@@ -195,30 +193,20 @@ fn report(termination: &Verdict, waste: Waste, now: SystemTime) -> Verdict {
     let events = waste.events;
     let plural = if events == 1 { "" } else { "s" };
     Verdict {
-        id: VerdictId::default(),
-        session: termination.session.clone(),
         agent: termination.agent.clone(),
-        time: now,
-        event_index: None,
         action: Some(Action::Terminate),
-        detector: termination.detector.clone(),
-        other_detectors: Vec::new(),
         pattern: format!(
             "went on after termination: {events} event{plural}, ${:.2}",
             waste.usd
         ),
         reason: format!("it was terminated by verdict {}", termination.id),
-        confidence: 1.0,
-        correction: String::new(),
-        loop_id: None,
-        members: Vec::new(),
-        trend: None,
-        evidence: Evidence::default(),
         wasted: waste,
-        retry_after: None,
-        durable: false,
-        shadow: false,
         operator: termination.operator.clone(),
+        ..Verdict::without_loop(
+            termination.session.clone(),
+            termination.detector.clone(),
+            now,
+        )
     }
 }
 

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::{Engine, closed::CarryOver, slot::Slot};
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Labels, OPERATOR, Rating, SessionId, SessionStatus,
-    SessionView, Verdict, VerdictId, VerdictRecord, Waste, sanitize,
+    Action, Effect, Labels, OPERATOR, Rating, SessionId, SessionStatus, SessionView, Verdict,
+    VerdictRecord, sanitize,
 };
 
 /// The operator of an action, and the reason.
@@ -303,27 +303,9 @@ fn format_duration(secs: u64) -> String {
 
 fn operator_verdict(id: &SessionId, request: &OperatorRequest<'_>, now: SystemTime) -> Verdict {
     Verdict {
-        id: VerdictId(0),
-        session: id.clone(),
-        agent: AgentId::default(),
-        time: now,
-        event_index: None,
-        action: None,
-        detector: OPERATOR.into(),
-        other_detectors: Vec::new(),
-        pattern: String::new(),
         reason: request.reason.to_owned(),
-        confidence: 1.0,
-        correction: String::new(),
-        loop_id: None,
-        members: Vec::new(),
-        trend: None,
-        evidence: Evidence::default(),
-        wasted: Waste::default(),
-        retry_after: None,
-        durable: false,
-        shadow: false,
         operator: request.operator.to_owned(),
+        ..Verdict::without_loop(id.clone(), OPERATOR.into(), now)
     }
 }
 

@@ -13,8 +13,8 @@ use crate::{
         Verdict,
     },
     ingest::{
-        AskedCall, HookPayload, Input, Instruction, Reply, ReplyRequest, ReportedOutcome, Seat,
-        Wording,
+        AskedCall, HookPayload, HookStage, Input, Instruction, Reply, ReplyRequest,
+        ReportedOutcome, Wording,
     },
     telemetry::HookReplyKind,
 };
@@ -60,7 +60,7 @@ struct Demand {
 impl HookHandler<'_> {
     pub fn answer(self) -> Result<HookAnswer, Status> {
         let is_labelled_now = self.add_labels()?;
-        if self.payload.event.seat == Seat::Prompt
+        if self.payload.event.stage == HookStage::Prompt
             && let Some(demand) = self.check_prompt()?
         {
             return Ok(self.present(demand));
@@ -298,7 +298,7 @@ impl HookHandler<'_> {
     /// What the verdicts of this payload, or of earlier ones without a reply, ask for.
     fn demand_of_verdict(&self, found: Option<Arc<Verdict>>) -> Option<Demand> {
         let HookPayload { session, event, .. } = self.payload;
-        if matches!(event.seat, Seat::Silent | Seat::BeforeCall) {
+        if matches!(event.stage, HookStage::Silent | HookStage::BeforeCall) {
             self.sessions.with(session, |known| {
                 known.undelivered = stronger(known.undelivered.take(), found);
             });
@@ -325,7 +325,7 @@ impl HookHandler<'_> {
     /// not while the agent works on such an answer, because it would never end.
     fn may_rework(&self) -> bool {
         let payload = self.payload;
-        payload.event.seat == Seat::TurnEnd
+        payload.event.stage == HookStage::TurnEnd
             && payload.agent.capabilities.reworks
             && payload.value("/stop_hook_active") == Some(&Value::Bool(false))
             && self.sessions.with(&payload.session, |known| {

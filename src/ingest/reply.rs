@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::HookEvent;
 
 /// What is wanted, weakest to strongest. A verdict's action becomes one of these at the
-/// seat of the hook.
+/// stage of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instruction {
     /// The person sees a line.

@@ -327,7 +327,7 @@ fn a_stop_reaches_every_agent_by_its_reply_or_by_an_interrupt() {
         for event in agent
             .events
             .iter()
-            .filter(|event| event.seat != Seat::Silent)
+            .filter(|event| event.stage != HookStage::Silent)
         {
             for instruction in [Instruction::Notify, Instruction::Advise, Instruction::Stop] {
                 let reply = (agent.reply)(&ReplyRequest {

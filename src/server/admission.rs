@@ -121,7 +121,7 @@ where
                 return AdmittedCall::Rejected { status, delay };
             }
         };
-        let Admitted {
+        let CallPermits {
             call_permit,
             response_permit,
             third_party,
@@ -199,7 +199,7 @@ impl From<Status> for RejectedCall {
     }
 }
 
-struct Admitted {
+struct CallPermits {
     call_permit: Option<CallPermit>,
     response_permit: Option<ResponsePermit>,
     third_party: Option<ThirdPartyStream>,
@@ -297,7 +297,7 @@ impl<D> AdmissionLayer<D> {
 impl AdmissionState {
     /// Authenticates the caller, inserts it into the request's extensions, and takes
     /// the permits that the call needs.
-    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, RejectedCall> {
+    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<CallPermits, RejectedCall> {
         let spec = rpc::find(request.uri().path());
         let header = request.headers().get(AUTHORIZATION);
         let (context, peer) = (&self.context, peer_address(request));
@@ -319,7 +319,7 @@ impl AdmissionState {
         if let Some(slot) = reserve_slot(request) {
             slot.set_authorized(spec.access);
         }
-        let admitted = Admitted {
+        let admitted = CallPermits {
             call_permit: self.call_permit(spec, &caller)?,
             response_permit: self.response_permit(spec, &caller, peer)?,
             third_party: ThirdPartyStream::new(spec.response, &caller, context),

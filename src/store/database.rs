@@ -184,7 +184,7 @@ impl Database {
 
     fn append_records(
         &mut self,
-        records: impl Iterator<Item = (VerdictId, Effect, record::Encoded)>,
+        records: impl Iterator<Item = (VerdictId, Effect, record::RecordRow)>,
         may_exist: bool,
     ) -> Result<Vec<ChainHead>, CommitError> {
         self.files.check().map_err(CommitError::Refused)?;

@@ -40,7 +40,7 @@ pub(super) fn kind(effect: Effect) -> u8 {
 }
 
 /// A record as it is written.
-pub(super) struct Encoded {
+pub(super) struct RecordRow {
     pub body: Vec<u8>,
     pub columns: RecordColumns,
 }
@@ -201,7 +201,7 @@ struct WasteRecord {
 
 /// Encodes a verdict. Without `text` it contains no agent text: no target, pattern,
 /// excerpt or correction. Text of an operator is kept.
-pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
+pub(super) fn encode(issued: &VerdictRecord, text: bool) -> RecordRow {
     let verdict = &*issued.verdict;
     let is_own_text = &*verdict.detector == OPERATOR || issued.effect == Effect::Disobeyed;
     let text = text || is_own_text;
@@ -299,7 +299,7 @@ pub(super) fn withdrawal_id(id: VerdictId) -> VerdictId {
 }
 
 /// The record that withdraws an operator action with this body.
-pub(super) fn withdrawal(body: &[u8]) -> Option<Encoded> {
+pub(super) fn withdrawal(body: &[u8]) -> Option<RecordRow> {
     let action = Record::decode(body).ok()?;
     let record = Record {
         kind: WITHDRAWAL.into(),
@@ -315,7 +315,7 @@ pub(super) fn columns(body: &[u8]) -> Option<RecordColumns> {
 }
 
 /// A record with this body.
-pub(super) fn encoded(body: &[u8]) -> Option<Encoded> {
+pub(super) fn encoded(body: &[u8]) -> Option<RecordRow> {
     Some(Record::decode(body).ok()?.into_encoded())
 }
 
@@ -330,7 +330,7 @@ impl Record {
         })
     }
 
-    fn into_encoded(self) -> Encoded {
+    fn into_encoded(self) -> RecordRow {
         let body = self.encode_to_vec();
         let rated = self.rated();
         let wasted = self.wasted.unwrap_or_default();
@@ -357,7 +357,7 @@ impl Record {
             snoozed_until_ms: self.snoozed_until_millis,
             rated,
         };
-        Encoded { body, columns }
+        RecordRow { body, columns }
     }
 }
 

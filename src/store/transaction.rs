@@ -28,7 +28,7 @@ impl ChainState {
         transaction: &Transaction<'_>,
         id: VerdictId,
         effect: Effect,
-        encoded: &record::Encoded,
+        encoded: &record::RecordRow,
     ) -> rusqlite::Result<()> {
         self.insert_record(transaction, id, record::kind(effect), encoded)?;
         let (tenant, session) = (&encoded.columns.tenant, &encoded.columns.session);
@@ -62,7 +62,7 @@ impl ChainState {
         transaction: &Transaction<'_>,
         id: VerdictId,
         kind: u8,
-        encoded: &record::Encoded,
+        encoded: &record::RecordRow,
     ) -> rusqlite::Result<()> {
         let columns = &encoded.columns;
         self.head = next_head(&self.head, id, kind, &encoded.body);

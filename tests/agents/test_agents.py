@@ -73,7 +73,7 @@ def test_a_healthy_run_has_no_verdict_and_every_call_is_known(machine, program):
     hooks = [name for name, value in machine.metrics().items() if name.startswith("unstuck_hooks_total") and value]
     assert hooks and all(f'agent="{program.agent}"' in name for name in hooks), hooks
     assert not [name for name in hooks if 'event="unknown"' in name], "an event that the service does not know"
-    # As `init` writes it, and with a service that has heard the agent, all is well.
+    # As `init` writes it, and with a service that has seen the agent, all is well.
     machine.init()
     machine.unstuck("doctor")
 

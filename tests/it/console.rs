@@ -10,7 +10,7 @@ use crate::{
     harness::{Build, Server, ask, batch, config, turn, within},
 };
 
-fn client() -> reqwest::Client {
+pub fn client() -> reqwest::Client {
     unstuck::notify::install_crypto_provider();
     reqwest::Client::new()
 }
@@ -22,7 +22,7 @@ fn post(server: &Server, method: &str, body: &Value) -> RequestBuilder {
         .body(body.to_string())
 }
 
-async fn send(request: RequestBuilder) -> (StatusCode, Value) {
+pub async fn send(request: RequestBuilder) -> (StatusCode, Value) {
     let response = within(request.send()).await.unwrap();
     let status = response.status();
     let text = within(response.text()).await.unwrap();

@@ -46,7 +46,7 @@ fn guarded() -> Home {
 }
 
 #[test]
-fn an_agent_is_guarded_answered_and_heard() {
+fn an_agent_is_guarded_answered_and_seen() {
     let home = Home::new();
     let nobody = doctor(&home, &[]).ends_with(0);
     assert_eq!(nobody.out, "No agent was found on this machine.\n");
@@ -65,7 +65,7 @@ fn an_agent_is_guarded_answered_and_heard() {
         (Some("guarded"), 0),
         "{fresh}"
     );
-    assert!(fresh["answer_ms"].is_u64() && fresh["last_heard"].is_null());
+    assert!(fresh["answer_ms"].is_u64() && fresh["last_seen"].is_null());
     assert!(
         fresh["files"][0]
             .as_str()
@@ -73,8 +73,8 @@ fn an_agent_is_guarded_answered_and_heard() {
             .ends_with(".claude/settings.json")
     );
     home.hook(&["claude-code"], b"{}", &[]);
-    let (heard, _) = report(&home);
-    assert!(heard["last_heard"].as_str().unwrap().ends_with('Z'));
+    let (report, _) = report(&home);
+    assert!(report["last_seen"].as_str().unwrap().ends_with('Z'));
     let table = doctor(&home, &[]).ends_with(0).out;
     assert!(table.contains("Claude Code  yes"), "{table}");
 }
@@ -138,7 +138,7 @@ fn an_agent_that_does_not_run_its_hooks_is_silent() {
     let later = clock::now() + Duration::from_secs(600);
     let file = fs::File::options().write(true).open(&session).unwrap();
     file.set_modified(later).unwrap();
-    check_silent(&home, "was not heard", "unstuck init --agent claude-code");
+    check_silent(&home, "was not seen", "unstuck init --agent claude-code");
 }
 
 /// A home in which an agent is guarded by a team's service that wants a token.

@@ -8,6 +8,7 @@ use unstuck::pb;
 
 use crate::{
     auth::Tokens,
+    console::{client, send},
     harness::{Server, labels, within},
 };
 
@@ -31,23 +32,11 @@ fn recorded(file: &str) -> Vec<Recorded> {
         .collect()
 }
 
-fn client() -> reqwest::Client {
-    unstuck::notify::install_crypto_provider();
-    reqwest::Client::new()
-}
-
 fn request(server: &Server, path: &str, body: &Value) -> RequestBuilder {
     client()
         .post(format!("http://{}/v1/hooks/{path}", server.http))
         .header("content-type", "application/json")
         .body(body.to_string())
-}
-
-async fn send(request: RequestBuilder) -> (StatusCode, Value) {
-    let response = within(request.send()).await.unwrap();
-    let status = response.status();
-    let text = within(response.text()).await.unwrap();
-    (status, serde_json::from_str(&text).unwrap_or(json!(text)))
 }
 
 /// The reply to one hook.

@@ -16,12 +16,15 @@ use unstuck::{
 
 #[path = "../../benches/adversarial/mod.rs"]
 mod adversarial;
+#[path = "../setup/repetition_settings.rs"]
+mod repetition_settings;
 
 use crate::{
     fuzzed::targets::{CALL_FORMS, assert_is_linear, call_nanos},
     setup,
 };
 use adversarial::{Genes, Random};
+use repetition_settings::repetition_settings;
 
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
@@ -29,14 +32,7 @@ fn now() -> SystemTime {
 
 /// The default settings, and those of the profile `classic` with all trackers.
 fn both_settings() -> [RepetitionSettings; 2] {
-    let default = RepetitionSettings {
-        count: 3,
-        chars: 150,
-        chunks: vec![50, 80, 120],
-        chunk_count: 3,
-        chunk_window: 0,
-        chunks_only: false,
-    };
+    let default = repetition_settings();
     let classic = RepetitionSettings {
         chunk_window: 400,
         ..default.clone()

@@ -43,7 +43,7 @@ const SESSION_FILES_MAX: usize = 20_000;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Health {
     Guarded,
-    /// It has our hooks, and they are not heard or not answered.
+    /// It has our hooks, and they are not seen or not answered.
     Silent,
     NotGuarded,
 }
@@ -61,8 +61,8 @@ pub(super) struct AgentReport {
     pub files: Vec<String>,
     /// Milliseconds until a synthetic payload was answered.
     pub answer_ms: Option<u64>,
-    /// When its last event was heard.
-    pub last_heard: Option<String>,
+    /// When its last event was seen.
+    pub last_seen: Option<String>,
     /// Hooks without an answer since the last answer.
     pub unanswered: u64,
     pub problem: Option<String>,
@@ -107,7 +107,7 @@ impl Probe {
             shadow: service.is_shadow(),
             files: installed.files.clone(),
             answer_ms: None,
-            last_heard: format_time(entry.heard_at),
+            last_seen: format_time(entry.seen_at),
             unanswered: entry.failures,
             problem: None,
             repair: None,
@@ -126,7 +126,7 @@ impl Probe {
         let is_in_journal = !installed.target.is_by_http;
         if is_in_journal {
             problem = problem
-                .or_else(|| unheard(program, entry.heard_at, installed.installed_at))
+                .or_else(|| unseen(program, entry.seen_at, installed.installed_at))
                 .or_else(|| unanswered(&entry));
         }
         report.health = match &problem {
@@ -136,10 +136,10 @@ impl Probe {
         if let Some(AgentProblem { problem, repair }) = problem {
             report.problem = Some(problem);
             report.repair = Some(repair);
-        } else if is_in_journal && entry.heard_at == 0 {
+        } else if is_in_journal && entry.seen_at == 0 {
             report.problem = Some(match program.agent {
-                "codex" => "not heard yet; in Codex, /hooks trusts them".to_owned(),
-                _ => "not heard yet".to_owned(),
+                "codex" => "not seen yet; in Codex, /hooks trusts them".to_owned(),
+                _ => "not seen yet".to_owned(),
             });
         }
         report
@@ -276,14 +276,14 @@ fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
     })
 }
 
-/// Whether the agent has worked since without being heard: its sessions say so.
-fn unheard(
+/// Whether the agent has worked since without being seen: its sessions say so.
+fn unseen(
     program: &AgentProgram,
-    heard_at: u64,
+    seen_at: u64,
     installed_at: Option<SystemTime>,
 ) -> Option<AgentProblem> {
-    let heard_at = UNIX_EPOCH + Duration::from_millis(heard_at);
-    let since = heard_at.max(installed_at?) + SILENCE_MIN;
+    let seen_at = UNIX_EPOCH + Duration::from_millis(seen_at);
+    let since = seen_at.max(installed_at?) + SILENCE_MIN;
     let mut files_left = SESSION_FILES_MAX;
     let worked_at = newest_file(&program.sessions_dir()?, &mut files_left)?;
     if worked_at <= since {
@@ -293,7 +293,7 @@ fn unheard(
         "codex" => "codex, then /hooks, and trust those of unstuck".to_owned(),
         agent => format!("unstuck init --agent {agent}"),
     };
-    Some(problem("it has worked since, and was not heard", repair))
+    Some(problem("it has worked since, and was not seen", repair))
 }
 
 /// When a file below a directory was written last.

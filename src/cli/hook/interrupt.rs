@@ -206,18 +206,13 @@ mod tests {
         }
     }
 
+    const HOOK: (&str, &[&str]) = ("/usr/bin/unstuck", &["unstuck", "hook", "codex"]);
     const SHELL: (&str, &[&str]) = ("/bin/dash", &["sh", "-c", "unstuck hook codex"]);
 
     #[test]
     fn the_nearest_ancestor_that_runs_the_program_is_found() {
         let table = FakeTable::new();
-        table.add(
-            100,
-            90,
-            50,
-            "/usr/bin/unstuck",
-            &["unstuck", "hook", "codex"],
-        );
+        table.add(100, 90, 50, HOOK.0, HOOK.1);
         table.add(90, 80, 40, SHELL.0, SHELL.1);
         table.add(80, 70, 30, "/opt/codex/bin/codex", &["codex", "exec"]);
         table.add(
@@ -243,13 +238,7 @@ mod tests {
     #[test]
     fn a_program_that_only_names_the_agent_is_not_the_agent() {
         let table = FakeTable::new();
-        table.add(
-            100,
-            90,
-            50,
-            "/usr/bin/unstuck",
-            &["unstuck", "hook", "codex"],
-        );
+        table.add(100, 90, 50, HOOK.0, HOOK.1);
         table.add(90, 80, 40, "/usr/bin/vim", &["vim", "/home/kim/codex"]);
         table.add(80, 70, 30, "/usr/bin/node", &["node", "build.js", "codex"]);
         table.add(70, 60, 20, "/usr/bin/bash", &["bash", "codex"]);

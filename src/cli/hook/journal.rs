@@ -19,7 +19,7 @@ use crate::{
     domain::clock,
 };
 
-/// A larger log is started anew.
+/// A larger log is replaced by an empty one.
 const LOG_BYTES_MAX: u64 = 256 * 1024;
 
 /// The hooks of one agent.
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Journal {
 #[serde(default)]
 pub(in crate::cli) struct JournalEntry {
     /// The last event of the agent.
-    pub heard_at: u64,
+    pub seen_at: u64,
     /// The last one that was answered, and the time that it took.
     pub answered_at: u64,
     pub answer_ms: u64,
@@ -70,7 +70,7 @@ impl Journal {
             .unwrap_or_default();
         let millis = u64::try_from(millis.as_millis()).unwrap_or(u64::MAX);
         let mut entry = self.read();
-        entry.heard_at = millis;
+        entry.seen_at = millis;
         match outcome {
             Ok(()) => {
                 entry.answered_at = millis;

@@ -125,14 +125,14 @@ impl FileChange {
     pub fn edit(
         path: &Path,
         mode: u32,
-        edit: impl FnOnce(&EditedState) -> Result<Edited, String>,
+        edit: impl FnOnce(&EditedState) -> Result<EditResult, String>,
     ) -> Result<Self, String> {
         let read = |path: &Path| read(path).map_err(|error| error.to_string());
         let state = EditedState {
             before: read(path)?,
             backup: read(&backup_path(path))?,
         };
-        let Edited { after, had_entries } = edit(&state)?;
+        let EditResult { after, had_entries } = edit(&state)?;
         let backup = if !had_entries && state.before.is_some() {
             BackupChange::Write
         } else if state.backup.is_some() && after == state.backup {
@@ -205,7 +205,7 @@ pub(super) struct EditedState {
 }
 
 /// What an edit makes of a file.
-pub(super) struct Edited {
+pub(super) struct EditResult {
     pub after: Option<String>,
     /// There was something of ours in it before.
     pub had_entries: bool,
@@ -217,14 +217,14 @@ impl EditedState {
         agent: &str,
         entries: &[HookEntry],
         has_switch: bool,
-    ) -> Result<Edited, String> {
+    ) -> Result<EditResult, String> {
         let before = self.before.as_deref().unwrap_or_default();
         let file = SettingsFile::parse(before, agent)?;
         let old = file.entries();
         let had_entries = !old.is_empty();
         if is_same(&old, entries) {
             let after = self.before.clone();
-            return Ok(Edited { after, had_entries });
+            return Ok(EditResult { after, had_entries });
         }
         let added = |text: &str| -> Result<String, String> {
             let file = SettingsFile::parse(text, agent)?;
@@ -238,15 +238,15 @@ impl EditedState {
                 added(&file.text())?
             }
         };
-        Ok(Edited {
+        Ok(EditResult {
             after: Some(after),
             had_entries,
         })
     }
 
-    fn remove(&self, agent: &str, has_switch: bool) -> Result<Edited, String> {
+    fn remove(&self, agent: &str, has_switch: bool) -> Result<EditResult, String> {
         let Some(before) = &self.before else {
-            return Ok(Edited {
+            return Ok(EditResult {
                 after: None,
                 had_entries: true,
             });
@@ -262,7 +262,7 @@ impl EditedState {
                 (!is_ours).then(|| file.text())
             })
         };
-        Ok(Edited {
+        Ok(EditResult {
             after,
             had_entries: true,
         })

@@ -3,7 +3,7 @@
 
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use super::file_change::{Edited, EditedState};
+use super::file_change::{EditResult, EditedState};
 
 /// At the end of each line of ours.
 const MARK: &str = " # by unstuck init";
@@ -21,7 +21,7 @@ pub(super) fn set_keys(
     state: &EditedState,
     keys: &[HookKey],
     keeps_others: bool,
-) -> Result<Edited, String> {
+) -> Result<EditResult, String> {
     let before = state.before.as_deref().unwrap_or_default();
     let old = own_keys(&parse(before)?);
     let had_entries = !old.is_empty();
@@ -44,12 +44,12 @@ pub(super) fn set_keys(
             false => Some(with_keys(without.as_deref().unwrap_or_default(), wanted)?),
         }
     };
-    Ok(Edited { after, had_entries })
+    Ok(EditResult { after, had_entries })
 }
 
 /// Removes the keys that `init` has set.
-pub(super) fn remove_keys(state: &EditedState) -> Result<Edited, String> {
-    let edited = |after| Edited {
+pub(super) fn remove_keys(state: &EditedState) -> Result<EditResult, String> {
+    let edited = |after| EditResult {
         after,
         had_entries: true,
     };

@@ -8,8 +8,8 @@ use super::dialect;
 use crate::{
     domain::{Channel, Delta, Outcome, Role, ToolCall},
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, ReportedOutcome, Seat,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, ReportedOutcome,
         claude_result::{self, ClaudeFileResult},
         input,
     },
@@ -31,21 +31,21 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "/prompt_id",
     },
     events: &[
-        HookEvent::new("PreToolUse", Seat::BeforeCall),
-        HookEvent::new("PostToolUse", Seat::Silent),
+        HookEvent::new("PreToolUse", HookStage::BeforeCall),
+        HookEvent::new("PostToolUse", HookStage::Silent),
         // Its `continue: false` is ignored.
-        HookEvent::new("PostToolUseFailure", Seat::Silent),
-        HookEvent::new("PostToolBatch", Seat::AfterCall),
-        HookEvent::new("UserPromptSubmit", Seat::Prompt),
-        HookEvent::new("Stop", Seat::TurnEnd),
-        HookEvent::new("SubagentStop", Seat::TurnEnd),
-        HookEvent::new("MessageDisplay", Seat::Silent),
-        HookEvent::new("PostCompact", Seat::Silent),
-        HookEvent::new("PreCompact", Seat::Silent),
-        HookEvent::new("SessionStart", Seat::Silent),
-        HookEvent::new("SubagentStart", Seat::Silent),
-        HookEvent::new("SessionEnd", Seat::Silent),
-        HookEvent::new("Notification", Seat::Silent),
+        HookEvent::new("PostToolUseFailure", HookStage::Silent),
+        HookEvent::new("PostToolBatch", HookStage::AfterCall),
+        HookEvent::new("UserPromptSubmit", HookStage::Prompt),
+        HookEvent::new("Stop", HookStage::TurnEnd),
+        HookEvent::new("SubagentStop", HookStage::TurnEnd),
+        HookEvent::new("MessageDisplay", HookStage::Silent),
+        HookEvent::new("PostCompact", HookStage::Silent),
+        HookEvent::new("PreCompact", HookStage::Silent),
+        HookEvent::new("SessionStart", HookStage::Silent),
+        HookEvent::new("SubagentStart", HookStage::Silent),
+        HookEvent::new("SessionEnd", HookStage::Silent),
+        HookEvent::new("Notification", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: true,
@@ -167,34 +167,34 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         unattended,
     } = *request;
     let stop = json!({"continue": false, "stopReason": line});
-    let body = match (event.seat, instruction) {
-        (Seat::Silent, _) => return None,
+    let body = match (event.stage, instruction) {
+        (HookStage::Silent, _) => return None,
         // `continue: false` alone would still make the call.
-        (Seat::BeforeCall, Instruction::Stop) => json!({
+        (HookStage::BeforeCall, Instruction::Stop) => json!({
             "continue": false,
             "stopReason": line,
             "hookSpecificOutput": dialect::permission("deny", line),
         }),
         (_, Instruction::Stop) => stop,
-        (Seat::BeforeCall, Instruction::Refuse) => json!({
+        (HookStage::BeforeCall, Instruction::Refuse) => json!({
             "systemMessage": line,
             "hookSpecificOutput": dialect::permission("deny", advice),
         }),
         // The dialog does not show the reason, so the person gets it as a message.
-        (Seat::BeforeCall, Instruction::Confirm) => json!({
+        (HookStage::BeforeCall, Instruction::Confirm) => json!({
             "systemMessage": line,
             "hookSpecificOutput": dialect::permission(if unattended { "defer" } else { "ask" }, line),
         }),
-        (Seat::TurnEnd, Instruction::Rework) => json!({
+        (HookStage::TurnEnd, Instruction::Rework) => json!({
             "decision": "block",
             "reason": advice,
             "systemMessage": line,
         }),
         // Nothing but a message is shown at these.
-        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+        (HookStage::BeforeCall | HookStage::TurnEnd, _) | (_, Instruction::Notify) => {
             json!({"systemMessage": line})
         }
-        (Seat::AfterCall | Seat::Prompt, _) => dialect::context(request),
+        (HookStage::AfterCall | HookStage::Prompt, _) => dialect::context(request),
     };
     Some(Reply::new(body))
 }

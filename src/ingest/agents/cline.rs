@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::{
     domain::{MarkerKind, Outcome, Role},
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, Seat, input,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, input,
     },
 };
 
@@ -29,14 +29,14 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "",
     },
     events: &[
-        HookEvent::new("PreToolUse", Seat::BeforeCall),
-        HookEvent::new("PostToolUse", Seat::AfterCall),
-        HookEvent::new("UserPromptSubmit", Seat::Prompt),
-        HookEvent::new("TaskStart", Seat::Silent),
-        HookEvent::new("TaskResume", Seat::Silent),
-        HookEvent::new("TaskComplete", Seat::Silent),
-        HookEvent::new("TaskCancel", Seat::Silent),
-        HookEvent::new("PreCompact", Seat::Silent),
+        HookEvent::new("PreToolUse", HookStage::BeforeCall),
+        HookEvent::new("PostToolUse", HookStage::AfterCall),
+        HookEvent::new("UserPromptSubmit", HookStage::Prompt),
+        HookEvent::new("TaskStart", HookStage::Silent),
+        HookEvent::new("TaskResume", HookStage::Silent),
+        HookEvent::new("TaskComplete", HookStage::Silent),
+        HookEvent::new("TaskCancel", HookStage::Silent),
+        HookEvent::new("PreCompact", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: false,
@@ -147,8 +147,8 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         advice,
         ..
     } = *request;
-    Some(Reply::new(match (event.seat, instruction) {
-        (Seat::Silent | Seat::TurnEnd, _) => return None,
+    Some(Reply::new(match (event.stage, instruction) {
+        (HookStage::Silent | HookStage::TurnEnd, _) => return None,
         (_, Instruction::Stop) => json!({"cancel": true, "errorMessage": line}),
         (_, Instruction::Notify) => return None,
         _ => json!({"cancel": false, "contextModification": advice}),

@@ -7,8 +7,8 @@ use super::dialect;
 use crate::{
     domain::Role,
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, Seat, input,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, input,
     },
 };
 
@@ -28,17 +28,17 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "/turn_id",
     },
     events: &[
-        HookEvent::new("PreToolUse", Seat::BeforeCall),
-        HookEvent::new("PostToolUse", Seat::AfterCall),
-        HookEvent::new("UserPromptSubmit", Seat::Prompt),
-        HookEvent::new("Stop", Seat::TurnEnd),
-        HookEvent::new("SessionStart", Seat::Silent),
-        HookEvent::new("SubagentStart", Seat::Silent),
-        HookEvent::new("SubagentStop", Seat::Silent),
-        HookEvent::new("PermissionRequest", Seat::Silent),
-        HookEvent::new("PreCompact", Seat::Silent),
-        HookEvent::new("PostCompact", Seat::Silent),
-        HookEvent::new("SessionEnd", Seat::Silent),
+        HookEvent::new("PreToolUse", HookStage::BeforeCall),
+        HookEvent::new("PostToolUse", HookStage::AfterCall),
+        HookEvent::new("UserPromptSubmit", HookStage::Prompt),
+        HookEvent::new("Stop", HookStage::TurnEnd),
+        HookEvent::new("SessionStart", HookStage::Silent),
+        HookEvent::new("SubagentStart", HookStage::Silent),
+        HookEvent::new("SubagentStop", HookStage::Silent),
+        HookEvent::new("PermissionRequest", HookStage::Silent),
+        HookEvent::new("PreCompact", HookStage::Silent),
+        HookEvent::new("PostCompact", HookStage::Silent),
+        HookEvent::new("SessionEnd", HookStage::Silent),
     ],
     capabilities: Capabilities {
         // `ask` is ignored: the call is made.
@@ -93,21 +93,23 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         advice,
         ..
     } = *request;
-    let reply = match (event.seat, instruction) {
-        (Seat::Silent, _) => return None,
-        (Seat::BeforeCall, Instruction::Stop) => Reply::interrupting(dialect::refusal(line, line)),
-        (Seat::AfterCall, Instruction::Stop) => {
+    let reply = match (event.stage, instruction) {
+        (HookStage::Silent, _) => return None,
+        (HookStage::BeforeCall, Instruction::Stop) => {
+            Reply::interrupting(dialect::refusal(line, line))
+        }
+        (HookStage::AfterCall, Instruction::Stop) => {
             Reply::interrupting(dialect::context_with(request, line))
         }
-        (Seat::Prompt, Instruction::Stop) => Reply::new(json!({
+        (HookStage::Prompt, Instruction::Stop) => Reply::new(json!({
             "decision": "block",
             "reason": line,
         })),
-        (Seat::BeforeCall, Instruction::Refuse) => Reply::new(dialect::refusal(line, advice)),
-        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+        (HookStage::BeforeCall, Instruction::Refuse) => Reply::new(dialect::refusal(line, advice)),
+        (HookStage::BeforeCall | HookStage::TurnEnd, _) | (_, Instruction::Notify) => {
             Reply::new(json!({"systemMessage": line}))
         }
-        (Seat::AfterCall | Seat::Prompt, _) => Reply::new(dialect::context(request)),
+        (HookStage::AfterCall | HookStage::Prompt, _) => Reply::new(dialect::context(request)),
     };
     Some(reply)
 }

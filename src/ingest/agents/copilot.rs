@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::{
     domain::{Outcome, Role},
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, Seat, input,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, input,
     },
 };
 
@@ -27,14 +27,14 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "",
     },
     events: &[
-        HookEvent::new("preToolUse", Seat::BeforeCall),
-        HookEvent::new("postToolUse", Seat::AfterCall),
-        HookEvent::new("postToolUseFailure", Seat::AfterCall),
-        HookEvent::new("userPromptSubmitted", Seat::Prompt),
-        HookEvent::new("permissionRequest", Seat::Silent),
-        HookEvent::new("agentStop", Seat::Silent),
-        HookEvent::new("sessionStart", Seat::Silent),
-        HookEvent::new("sessionEnd", Seat::Silent),
+        HookEvent::new("preToolUse", HookStage::BeforeCall),
+        HookEvent::new("postToolUse", HookStage::AfterCall),
+        HookEvent::new("postToolUseFailure", HookStage::AfterCall),
+        HookEvent::new("userPromptSubmitted", HookStage::Prompt),
+        HookEvent::new("permissionRequest", HookStage::Silent),
+        HookEvent::new("agentStop", HookStage::Silent),
+        HookEvent::new("sessionStart", HookStage::Silent),
+        HookEvent::new("sessionEnd", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: true,
@@ -107,15 +107,15 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         ..
     } = *request;
     let decision = |decision: &str, reason: &str| json!({"permissionDecision": decision, "permissionDecisionReason": reason});
-    Some(match (event.seat, instruction) {
-        (Seat::BeforeCall, Instruction::Stop) => Reply::interrupting(decision("deny", line)),
-        (Seat::BeforeCall, Instruction::Refuse) => Reply::new(decision("deny", advice)),
-        (Seat::BeforeCall, Instruction::Confirm) => Reply::new(decision("ask", line)),
-        (Seat::AfterCall, Instruction::Stop) => {
+    Some(match (event.stage, instruction) {
+        (HookStage::BeforeCall, Instruction::Stop) => Reply::interrupting(decision("deny", line)),
+        (HookStage::BeforeCall, Instruction::Refuse) => Reply::new(decision("deny", advice)),
+        (HookStage::BeforeCall, Instruction::Confirm) => Reply::new(decision("ask", line)),
+        (HookStage::AfterCall, Instruction::Stop) => {
             Reply::interrupting(json!({"additionalContext": line}))
         }
-        (Seat::Prompt, Instruction::Stop) => Reply::interrupting(json!({})),
-        (Seat::AfterCall, _) => Reply::new(json!({"additionalContext": advice})),
+        (HookStage::Prompt, Instruction::Stop) => Reply::interrupting(json!({})),
+        (HookStage::AfterCall, _) => Reply::new(json!({"additionalContext": advice})),
         _ => return None,
     })
 }

@@ -7,8 +7,8 @@ use super::dialect;
 use crate::{
     domain::{Cost, Outcome, Role, ToolCall},
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, Seat, input,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, input,
     },
 };
 
@@ -28,17 +28,17 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "/prompt",
     },
     events: &[
-        HookEvent::new("BeforeTool", Seat::BeforeCall),
-        HookEvent::new("AfterTool", Seat::AfterCall),
-        HookEvent::new("BeforeAgent", Seat::Prompt),
-        HookEvent::new("AfterAgent", Seat::TurnEnd),
-        HookEvent::new("BeforeModel", Seat::Silent),
-        HookEvent::new("AfterModel", Seat::Silent),
-        HookEvent::new("BeforeToolSelection", Seat::Silent),
-        HookEvent::new("PreCompress", Seat::Silent),
-        HookEvent::new("Notification", Seat::Silent),
-        HookEvent::new("SessionStart", Seat::Silent),
-        HookEvent::new("SessionEnd", Seat::Silent),
+        HookEvent::new("BeforeTool", HookStage::BeforeCall),
+        HookEvent::new("AfterTool", HookStage::AfterCall),
+        HookEvent::new("BeforeAgent", HookStage::Prompt),
+        HookEvent::new("AfterAgent", HookStage::TurnEnd),
+        HookEvent::new("BeforeModel", HookStage::Silent),
+        HookEvent::new("AfterModel", HookStage::Silent),
+        HookEvent::new("BeforeToolSelection", HookStage::Silent),
+        HookEvent::new("PreCompress", HookStage::Silent),
+        HookEvent::new("Notification", HookStage::Silent),
+        HookEvent::new("SessionStart", HookStage::Silent),
+        HookEvent::new("SessionEnd", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: false,
@@ -120,24 +120,25 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         advice,
         ..
     } = *request;
-    let body = match (event.seat, instruction) {
-        (Seat::Silent, _) => return None,
-        (Seat::BeforeCall, Instruction::Stop) => json!({
+    let body = match (event.stage, instruction) {
+        (HookStage::Silent, _) => return None,
+        (HookStage::BeforeCall, Instruction::Stop) => json!({
             "continue": false,
             "stopReason": line,
             "decision": "deny",
             "reason": line,
         }),
         (_, Instruction::Stop) => json!({"continue": false, "stopReason": line}),
-        (Seat::BeforeCall, Instruction::Refuse) | (Seat::TurnEnd, Instruction::Rework) => json!({
+        (HookStage::BeforeCall, Instruction::Refuse)
+        | (HookStage::TurnEnd, Instruction::Rework) => json!({
             "decision": "deny",
             "reason": advice,
             "systemMessage": line,
         }),
-        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+        (HookStage::BeforeCall | HookStage::TurnEnd, _) | (_, Instruction::Notify) => {
             json!({"systemMessage": line})
         }
-        (Seat::AfterCall | Seat::Prompt, _) => dialect::context(request),
+        (HookStage::AfterCall | HookStage::Prompt, _) => dialect::context(request),
     };
     Some(Reply::new(body))
 }

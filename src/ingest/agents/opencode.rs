@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::plug_in;
 use crate::ingest::{
-    AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Seat, input,
+    AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, input,
 };
 
 pub const AGENT: AgentSpec = AgentSpec {
@@ -24,12 +24,12 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "",
     },
     events: &[
-        HookEvent::new("tool.execute.before", Seat::BeforeCall),
-        HookEvent::new("tool.execute.after", Seat::AfterCall),
-        HookEvent::new("chat.message", Seat::Prompt),
-        HookEvent::new("experimental.session.compacting", Seat::Silent),
-        HookEvent::new("event:session.created", Seat::Silent),
-        HookEvent::new("event:session.idle", Seat::Silent),
+        HookEvent::new("tool.execute.before", HookStage::BeforeCall),
+        HookEvent::new("tool.execute.after", HookStage::AfterCall),
+        HookEvent::new("chat.message", HookStage::Prompt),
+        HookEvent::new("experimental.session.compacting", HookStage::Silent),
+        HookEvent::new("event:session.created", HookStage::Silent),
+        HookEvent::new("event:session.idle", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: false,

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::plug_in;
 use crate::{
     domain::{Cost, Outcome},
-    ingest::{AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Seat, input},
+    ingest::{
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, input,
+    },
 };
 
 pub const AGENT: AgentSpec = AgentSpec {
@@ -24,13 +26,13 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "",
     },
     events: &[
-        HookEvent::new("tool_call", Seat::BeforeCall),
-        HookEvent::new("tool_result", Seat::AfterCall),
-        HookEvent::new("input", Seat::Prompt),
-        HookEvent::new("turn_end", Seat::Silent),
-        HookEvent::new("session_start", Seat::Silent),
-        HookEvent::new("session_compact", Seat::Silent),
-        HookEvent::new("session_shutdown", Seat::Silent),
+        HookEvent::new("tool_call", HookStage::BeforeCall),
+        HookEvent::new("tool_result", HookStage::AfterCall),
+        HookEvent::new("input", HookStage::Prompt),
+        HookEvent::new("turn_end", HookStage::Silent),
+        HookEvent::new("session_start", HookStage::Silent),
+        HookEvent::new("session_compact", HookStage::Silent),
+        HookEvent::new("session_shutdown", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: false,

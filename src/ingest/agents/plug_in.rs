@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::ingest::{Instruction, Reply, ReplyRequest, Seat};
+use crate::ingest::{HookStage, Instruction, Reply, ReplyRequest};
 
 pub(super) fn reply(request: &ReplyRequest) -> Option<Reply> {
     let ReplyRequest {
@@ -13,15 +13,15 @@ pub(super) fn reply(request: &ReplyRequest) -> Option<Reply> {
         advice,
         ..
     } = *request;
-    Some(Reply::new(match (event.seat, instruction) {
-        (Seat::Silent, _) => return None,
-        (Seat::BeforeCall, Instruction::Stop) => json!({"deny": line, "abort": line}),
-        (Seat::AfterCall, Instruction::Stop) => json!({"append": line, "abort": line}),
+    Some(Reply::new(match (event.stage, instruction) {
+        (HookStage::Silent, _) => return None,
+        (HookStage::BeforeCall, Instruction::Stop) => json!({"deny": line, "abort": line}),
+        (HookStage::AfterCall, Instruction::Stop) => json!({"append": line, "abort": line}),
         (_, Instruction::Stop) => json!({"abort": line}),
-        (Seat::BeforeCall, Instruction::Refuse | Instruction::Confirm) => {
+        (HookStage::BeforeCall, Instruction::Refuse | Instruction::Confirm) => {
             json!({"deny": advice, "notify": line})
         }
-        (Seat::AfterCall, Instruction::Advise) => json!({"append": advice, "notify": line}),
+        (HookStage::AfterCall, Instruction::Advise) => json!({"append": advice, "notify": line}),
         _ => json!({"notify": line}),
     }))
 }

@@ -8,8 +8,8 @@ use super::dialect;
 use crate::{
     domain::{Outcome, Role, ToolCall},
     ingest::{
-        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, Input, Instruction, Reply,
-        ReplyRequest, Seat, input,
+        AgentSpec, Capabilities, FieldTable, HookEvent, HookPayload, HookStage, Input, Instruction,
+        Reply, ReplyRequest, input,
     },
 };
 
@@ -29,19 +29,19 @@ pub const AGENT: AgentSpec = AgentSpec {
         prompt_id: "",
     },
     events: &[
-        HookEvent::new("PreToolUse", Seat::BeforeCall),
-        HookEvent::new("PostToolUse", Seat::AfterCall),
-        HookEvent::new("PostToolUseFailure", Seat::AfterCall),
-        HookEvent::new("UserPromptSubmit", Seat::Prompt),
-        HookEvent::new("Stop", Seat::TurnEnd),
-        HookEvent::new("SubagentStart", Seat::Silent),
-        HookEvent::new("SubagentStop", Seat::Silent),
-        HookEvent::new("PreCompact", Seat::Silent),
-        HookEvent::new("PostCompact", Seat::Silent),
-        HookEvent::new("PermissionRequest", Seat::Silent),
-        HookEvent::new("Notification", Seat::Silent),
-        HookEvent::new("SessionStart", Seat::Silent),
-        HookEvent::new("SessionEnd", Seat::Silent),
+        HookEvent::new("PreToolUse", HookStage::BeforeCall),
+        HookEvent::new("PostToolUse", HookStage::AfterCall),
+        HookEvent::new("PostToolUseFailure", HookStage::AfterCall),
+        HookEvent::new("UserPromptSubmit", HookStage::Prompt),
+        HookEvent::new("Stop", HookStage::TurnEnd),
+        HookEvent::new("SubagentStart", HookStage::Silent),
+        HookEvent::new("SubagentStop", HookStage::Silent),
+        HookEvent::new("PreCompact", HookStage::Silent),
+        HookEvent::new("PostCompact", HookStage::Silent),
+        HookEvent::new("PermissionRequest", HookStage::Silent),
+        HookEvent::new("Notification", HookStage::Silent),
+        HookEvent::new("SessionStart", HookStage::Silent),
+        HookEvent::new("SessionEnd", HookStage::Silent),
     ],
     capabilities: Capabilities {
         asks: false,
@@ -103,23 +103,25 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
         advice,
         ..
     } = *request;
-    let reply = match (event.seat, instruction) {
-        (Seat::Silent, _) => return None,
-        (Seat::BeforeCall, Instruction::Stop) => Reply::interrupting(dialect::refusal(line, line)),
-        (Seat::AfterCall, Instruction::Stop) => {
+    let reply = match (event.stage, instruction) {
+        (HookStage::Silent, _) => return None,
+        (HookStage::BeforeCall, Instruction::Stop) => {
+            Reply::interrupting(dialect::refusal(line, line))
+        }
+        (HookStage::AfterCall, Instruction::Stop) => {
             Reply::interrupting(dialect::context_with(request, line))
         }
-        (Seat::Prompt, Instruction::Stop) => Reply::interrupting(json!({
+        (HookStage::Prompt, Instruction::Stop) => Reply::interrupting(json!({
             "continue": false,
             "stopReason": line,
             "decision": "block",
             "reason": line,
         })),
-        (Seat::BeforeCall, Instruction::Refuse) => Reply::new(dialect::refusal(line, advice)),
-        (Seat::BeforeCall | Seat::TurnEnd, _) | (_, Instruction::Notify) => {
+        (HookStage::BeforeCall, Instruction::Refuse) => Reply::new(dialect::refusal(line, advice)),
+        (HookStage::BeforeCall | HookStage::TurnEnd, _) | (_, Instruction::Notify) => {
             Reply::new(json!({"systemMessage": line}))
         }
-        (Seat::AfterCall | Seat::Prompt, _) => Reply::new(dialect::context(request)),
+        (HookStage::AfterCall | HookStage::Prompt, _) => Reply::new(dialect::context(request)),
     };
     Some(reply)
 }

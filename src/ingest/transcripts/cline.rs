@@ -8,7 +8,7 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{self, FileHead, Homes},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
-    session::{CallResult, SessionWriter},
+    session::{self, CallResult, SessionWriter},
     time::time_of_millis,
     usage::ModelNames,
 };
@@ -39,13 +39,9 @@ fn recognises(head: &FileHead) -> bool {
 }
 
 fn read(transcript: &Transcript, sink: &mut Sink) {
-    for path in &transcript.paths {
-        let mut writer = SessionWriter::new(&FORMAT, path, sink);
-        if let Some(document) = writer.document(path) {
-            read_document(&mut writer, &document);
-        }
-        writer.finish();
-    }
+    session::read_documents(&FORMAT, transcript, sink, |writer, _, document| {
+        read_document(writer, document);
+    });
 }
 
 fn read_document(writer: &mut SessionWriter, document: &Value) {

@@ -11,7 +11,7 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{FileHead, Homes},
     json::{amount_at, count_at, list_at, text_at},
-    session::{CallResult, SessionWriter},
+    session::{self, CallResult, SessionWriter},
     time::time_of_millis,
     usage::ModelNames,
 };
@@ -40,18 +40,11 @@ fn recognises(head: &FileHead) -> bool {
 }
 
 fn read(transcript: &Transcript, sink: &mut Sink) {
-    for path in &transcript.paths {
-        let mut writer = SessionWriter::new(&FORMAT, path, sink);
-        if let Some(document) = writer.document(path) {
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            let name = name.split(".traj").next().unwrap_or_default();
-            read_document(&mut writer, &document, name);
-        }
-        writer.finish();
-    }
+    session::read_documents(&FORMAT, transcript, sink, |writer, path, document| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.unwrap_or_default().split(".traj").next();
+        read_document(writer, document, name.unwrap_or_default());
+    });
 }
 
 fn read_document(writer: &mut SessionWriter, document: &Value, name: &str) {

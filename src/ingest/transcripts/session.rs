@@ -16,8 +16,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    ModelUsage, ReadProblem, SessionEnd, SessionStart, Sink, TranscriptEvent, TranscriptFormat,
-    TranscriptItem, files, reopen_command, usage::count_usage,
+    ModelUsage, ReadProblem, SessionEnd, SessionStart, Sink, Transcript, TranscriptEvent,
+    TranscriptFormat, TranscriptItem, files, reopen_command, usage::count_usage,
 };
 use crate::{
     domain::{
@@ -116,6 +116,22 @@ impl Response {
 
     pub fn has_results(&self) -> bool {
         self.calls.iter().any(|open| open.result.is_some())
+    }
+}
+
+/// Reads the sessions of a format that has one JSON document for each.
+pub(super) fn read_documents(
+    format: &'static TranscriptFormat,
+    transcript: &Transcript,
+    sink: &mut Sink,
+    read: impl Fn(&mut SessionWriter, &Path, &Value),
+) {
+    for path in &transcript.paths {
+        let mut writer = SessionWriter::new(format, path, sink);
+        if let Some(document) = writer.document(path) {
+            read(&mut writer, path, &document);
+        }
+        writer.finish();
     }
 }
 

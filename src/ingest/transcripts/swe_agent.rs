@@ -11,7 +11,7 @@ use super::{
     Sink, Transcript, TranscriptFormat,
     files::{FileHead, Homes},
     json::{amount_at, list_at, text_at},
-    session::SessionWriter,
+    session::{self, SessionWriter},
 };
 use crate::{
     domain::{AgentId, Args, ToolCall},
@@ -37,14 +37,10 @@ fn recognises(head: &FileHead) -> bool {
 }
 
 fn read(transcript: &Transcript, sink: &mut Sink) {
-    for path in &transcript.paths {
-        let mut writer = SessionWriter::new(&FORMAT, path, sink);
-        if let Some(document) = writer.document(path) {
-            let name = path.file_stem().and_then(|name| name.to_str());
-            read_document(&mut writer, &document, name.unwrap_or_default());
-        }
-        writer.finish();
-    }
+    session::read_documents(&FORMAT, transcript, sink, |writer, path, document| {
+        let name = path.file_stem().and_then(|name| name.to_str());
+        read_document(writer, document, name.unwrap_or_default());
+    });
 }
 
 fn read_document(writer: &mut SessionWriter, document: &Value, name: &str) {

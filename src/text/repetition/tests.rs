@@ -3,22 +3,13 @@
 use super::{content::LEVELS, period::PERIOD_MAX, *};
 use proptest::prelude::*;
 
-fn settings() -> RepetitionSettings {
-    RepetitionSettings {
-        count: 3,
-        chars: 150,
-        chunks: vec![50, 80, 120],
-        chunk_count: 3,
-        chunk_window: 0,
-        chunks_only: false,
-    }
-}
+use crate::testing::repetition_settings;
 
 fn classic() -> RepetitionSettings {
     RepetitionSettings {
         chunk_window: 200,
         chunks_only: true,
-        ..settings()
+        ..repetition_settings()
     }
 }
 
@@ -44,7 +35,7 @@ fn findings(
 /// The character at which each level is first reached.
 fn levels(text: &str) -> Vec<(EscalationLevel, usize)> {
     let mut levels: Vec<(EscalationLevel, usize)> = Vec::new();
-    for (at, repetition) in findings(text, 1, &settings()) {
+    for (at, repetition) in findings(text, 1, &repetition_settings()) {
         if levels
             .last()
             .is_none_or(|(level, _)| *level < repetition.level)
@@ -57,7 +48,7 @@ fn levels(text: &str) -> Vec<(EscalationLevel, usize)> {
 
 #[track_caller]
 fn first(text: &str) -> TextRepetition {
-    let findings = findings(text, 1, &settings());
+    let findings = findings(text, 1, &repetition_settings());
     findings.into_iter().next().expect("a finding").1
 }
 
@@ -122,7 +113,7 @@ fn a_unit_has_one_loop_key_wherever_it_starts() {
 fn a_counter_is_one_loop_however_many_digits_it_has() {
     let line = |n| format!("Attempt {n} failed, I will try the same command again.\n");
     let text: String = (0..200).map(line).collect();
-    let findings = findings(&text, 1, &settings());
+    let findings = findings(&text, 1, &repetition_settings());
     let (_, first) = &findings[0];
     assert_eq!((first.count, first.similarity), (8, 0.9));
     assert!(
@@ -141,7 +132,7 @@ fn a_long_period_of_digits_is_found() {
     let digits: String = (0..4_000_u64)
         .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).to_string())
         .collect();
-    assert!(findings(&digits, 400, &settings()).is_empty());
+    assert!(findings(&digits, 400, &repetition_settings()).is_empty());
 }
 
 #[test]
@@ -154,7 +145,7 @@ fn invisible_characters_make_no_difference() {
         .flatten()
         .collect();
     let without_offsets = |text: &str| -> Vec<TextRepetition> {
-        let findings = findings(text, 1, &settings());
+        let findings = findings(text, 1, &repetition_settings());
         findings
             .into_iter()
             .map(|(_, repetition)| repetition)
@@ -168,9 +159,9 @@ fn a_loop_found_before_a_restart_is_extended_after_it() {
     let text = "I am sure that this is the right file, let me open it. ".repeat(6);
     let mut tracker = RepetitionTracker::default();
     let key = HashKey::fixed();
-    let before = tracker.push(&text, &settings(), &key).unwrap();
+    let before = tracker.push(&text, &repetition_settings(), &key).unwrap();
     tracker.restart();
-    let after = tracker.push(&text, &settings(), &key).unwrap();
+    let after = tracker.push(&text, &repetition_settings(), &key).unwrap();
     assert_eq!((before.extends, after.extends), (false, true));
     assert_eq!(
         (before.loop_key, before.start_char),
@@ -186,17 +177,17 @@ fn both_ends_of_a_whole_text_are_read() {
     assert!(at_end.len() > 64 * 1_024);
     let key = HashKey::fixed();
     let last = RepetitionTracker::default()
-        .push(&at_end, &settings(), &key)
+        .push(&at_end, &repetition_settings(), &key)
         .expect("a finding at the end");
     // The white space before the unit is repeated as well.
     assert_eq!(last.start_char as usize, fresh.len() - 1);
     let at_start = format!("{}{fresh}", unit.repeat(20));
     let first = RepetitionTracker::default()
-        .push(&at_start, &settings(), &key)
+        .push(&at_start, &repetition_settings(), &key)
         .expect("a finding at the start");
     assert_eq!((first.start_char, first.loop_key), (0, last.loop_key));
     assert_eq!(
-        RepetitionTracker::default().push(&fresh, &settings(), &key),
+        RepetitionTracker::default().push(&fresh, &repetition_settings(), &key),
         None
     );
 }
@@ -258,7 +249,7 @@ fn an_endless_word_does_not_overflow() {
         let piece: String = (0..1_000u32)
             .map(|n| char::from(b'a' + (n * n % 23) as u8))
             .collect();
-        tracker.push(&piece, &settings(), &HashKey::fixed());
+        tracker.push(&piece, &repetition_settings(), &HashKey::fixed());
     }
 }
 
@@ -350,7 +341,7 @@ proptest! {
     /// No period is missed or reported late.
     #[test]
     fn periods_are_found_where_an_exhaustive_search_finds_them(text in loops()) {
-        let settings = settings();
+        let settings = repetition_settings();
         let text = &text.as_bytes()[..text.len().min(2_000)];
         let mut naive = NaivePeriods {
             text: Vec::new(),
@@ -375,14 +366,14 @@ proptest! {
         text in loops(),
         cuts in prop::collection::vec(1..50usize, 1..400),
     ) {
-        let one_by_one = findings(&text, 1, &settings());
+        let one_by_one = findings(&text, 1, &repetition_settings());
         let chars: Vec<char> = text.chars().collect();
         let mut tracker = RepetitionTracker::default();
         let mut at = 0;
         for cut in cuts.into_iter().chain([chars.len()]) {
             let end = (at + cut).min(chars.len());
             let piece: String = chars[at..end].iter().collect();
-            let together = tracker.push(&piece, &settings(), &HashKey::fixed());
+            let together = tracker.push(&piece, &repetition_settings(), &HashKey::fixed());
             let apart = one_by_one.iter().filter(|(found_at, _)| (at + 1..=end).contains(found_at));
             let first_of_strongest = apart.map(|(_, repetition)| repetition).reduce(|best, other| {
                 if other.level > best.level { other } else { best }
@@ -485,7 +476,7 @@ fn the_first_and_the_last_32_kib_of_a_long_piece_are_read() {
         let text = [prose(before), copies, prose(after)].concat();
         let mut tracker = RepetitionTracker::default();
         tracker
-            .push(&text, &settings(), &HashKey::fixed())
+            .push(&text, &repetition_settings(), &HashKey::fixed())
             .is_some()
     };
     assert!(is_found(32_000, 100_000));

@@ -4,6 +4,7 @@
 use super::RepetitionTracker;
 use crate::{
     domain::RepetitionSettings,
+    testing::repetition_settings,
     text::{HashKey, work_budget::steps},
 };
 
@@ -17,14 +18,7 @@ const STEPS_PER_BYTE: u64 = 16;
 
 /// The default settings, and those with the rule of the profile `classic`.
 fn both_settings() -> [RepetitionSettings; 2] {
-    let default = RepetitionSettings {
-        count: 3,
-        chars: 150,
-        chunks: vec![50, 80, 120],
-        chunk_count: 3,
-        chunk_window: 0,
-        chunks_only: false,
-    };
+    let default = repetition_settings();
     let classic = RepetitionSettings {
         chunk_window: 200,
         ..default.clone()
