@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    domain::{SessionId, Tenant, Verdict, sanitize},
+    domain::{SessionId, SessionStatus, Tenant, Verdict, sanitize},
     engine::{ListFilter, OpenError, OperatorRequest, TerminationOutcome},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
@@ -105,7 +105,7 @@ impl SessionService for Api {
             ?session,
             ?operator,
             ?reason,
-            previous_status = ?previous_status,
+            previous_status = previous_status.map(SessionStatus::name),
             "an operator terminated the session"
         );
         let previous_status =

@@ -37,7 +37,8 @@ pub(super) async fn open_and_log(
             let terminations = recovered.sessions.len() + recovered.agents.len();
             let head = store.chain_head();
             let (record, hash) = head.map(|head| (head.record, head.hash)).unzip();
-            tracing::info!(?dir, terminations, record, ?hash, "the store is open");
+            let hash = hash.map(tracing::field::display);
+            tracing::info!(?dir, terminations, record, hash, "the store is open");
         }
         None => tracing::warn!("state is kept in memory only: a restart loses terminations"),
     }

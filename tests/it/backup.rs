@@ -97,7 +97,7 @@ async fn notifications_log_and_metric_have_the_head_that_the_database_has() {
     let check = |log: &str, message: &str| {
         let line = log.lines().find(|line| line.contains(message));
         let line = line.unwrap_or_else(|| panic!("{message}: {log}"));
-        assert!(line.contains(hash), "{hash}: {line}");
+        assert!(line.contains(&format!("hash={hash}")), "{hash}: {line}");
     };
     let (_, log) = running.stop().await;
     check(&log, "end of the audit log");

@@ -441,8 +441,11 @@ fn interruptions(home: &Home, program: &str, hooks: usize, levels: usize) -> usi
         "trap 'echo interrupted' INT\n{}",
         format!("{hook}\n").repeat(hooks)
     );
-    let mut command = Command::new(&shell);
+    // A shell cannot trap what it was started to ignore, as a job in the background is.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=INT")
+        .arg(&shell)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", home.path(""))

@@ -712,7 +712,10 @@ fn is_name_char(c: char) -> bool {
 }
 
 fn sources() -> Vec<Source> {
-    let is_test = |path: &PathBuf| path.ends_with("tests.rs") || path.ends_with("testing.rs");
+    let is_test = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.ends_with("tests.rs") || name.ends_with("/testing.rs")
+    };
     let paths = files(&root().join("src")).into_iter();
     let rust = paths.filter(|path| path.extension().is_some_and(|e| e == "rs") && !is_test(path));
     rust.map(|path| {
