@@ -203,7 +203,7 @@ fn configured_server(config: &ConfigArgs) -> Result<String, CliError> {
     })
 }
 
-/// The socket of the local service, while it runs. Whoever owns its directory would get the
+/// The socket of the local service, while it runs. The owner of its directory would get the
 /// caller's commands.
 fn local_socket() -> Option<PathBuf> {
     let dirs = LocalDirs::find(None)?.of_running_service();

@@ -92,7 +92,7 @@ pub(super) struct VerdictResponse {
     verdict: pb::Verdict,
 }
 
-/// One verdict, with its rating. Whoever may read the log may read it.
+/// One verdict, with its rating, for callers that may read the audit log.
 pub(super) async fn get_verdict(
     State(console): State<Console>,
     headers: HeaderMap,

@@ -645,7 +645,9 @@ async fn json_logs_have_one_object_per_line() {
     let directory = directory(&[]);
     let args = ["serve", "--log-format", "json"];
     let running = Running::start(unstuck(directory.path(), &args, &[]));
-    running.server().await.terminate("s").await;
+    let server = running.server().await;
+    server.record(turn("on it").of("s")).await;
+    server.terminate("s").await;
     let (_, log) = running.stop().await;
     let lines = log
         .lines()
@@ -654,6 +656,7 @@ async fn json_logs_have_one_object_per_line() {
     let terminated = lines.iter().find(|line| line["session"] == "\"s\"");
     let terminated = terminated.unwrap_or_else(|| panic!("{log}"));
     assert_eq!(terminated["message"], "an operator terminated the session");
+    assert_eq!(terminated["previous_status"], "active");
 }
 
 // Public addresses

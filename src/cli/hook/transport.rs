@@ -110,7 +110,7 @@ pub(in crate::cli) async fn post(
     }
 }
 
-/// Whoever owns the directory of the socket reads what the agent says.
+/// The owner of the socket's directory reads what the agent says.
 async fn connect_local(dirs: &LocalDirs) -> Result<UnixStream, HookFailure> {
     match is_private_dir(&dirs.sockets) {
         Ok(true) => {}
