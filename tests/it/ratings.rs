@@ -1,5 +1,7 @@
 //! What operators say of verdicts, and the texts of the audit log.
 
+use std::path::Path;
+
 use serde_json::json;
 use tonic::{Code, Status};
 use unstuck::pb::{self, ListVerdictsRequest, Rating, Verdict};
@@ -13,6 +15,11 @@ use crate::{
 const RIGHT: &str = "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"right\"}";
 const FALSE_ALARM: &str =
     "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"false_alarm\"}";
+
+/// Without this the store is in memory.
+fn store_in(dir: &Path) -> String {
+    format!("[store]\ndir = {dir:?}\n")
+}
 
 async fn rate(
     server: &Server,
@@ -45,7 +52,8 @@ async fn rated(server: &Server) -> Vec<Verdict> {
 
 #[tokio::test]
 async fn a_rating_is_shown_counted_and_replaced_by_a_later_one() {
-    for toml in ["", "[store]\ndir = \"\"\n"] {
+    let dir = tempfile::tempdir().unwrap();
+    for toml in ["", &store_in(dir.path())] {
         let server = Server::with(toml).await;
         let id = looping(&server, "s").await.verdict_id;
         looping(&server, "t").await;
@@ -177,7 +185,8 @@ async fn the_audit_log_has_the_texts_of_sessions_that_a_restart_restored() {
 
 #[tokio::test]
 async fn precision_counts_each_rated_verdict_once_by_its_week() {
-    for toml in ["", "[store]\ndir = \"\"\n"] {
+    let dir = tempfile::tempdir().unwrap();
+    for toml in ["", &store_in(dir.path())] {
         let server = Server::with(toml).await;
         let precision = async || console::post_json(&server, "precision", json!({})).await;
         assert_eq!(precision().await, json!({"detectors": {}}));
