@@ -450,7 +450,9 @@ mod tests {
         assert_eq!(found[0].action_max, Some(Action::Warn));
         // A user or a write between: the question is asked for another reason.
         check_none(first.clone() + user() + again.clone());
-        check_none(first + edit("x", "y") + again);
+        check_none(first.clone() + edit("x", "y") + again.clone());
+        // Another agent has made progress.
+        check_none(first + read("g").after_progress() + again);
     }
 
     #[test]
