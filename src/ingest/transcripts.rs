@@ -241,6 +241,7 @@ impl ModelUsage {
         Cost {
             input_tokens: self.input_tokens,
             output_tokens: self.output_tokens,
+            cached_input_tokens: self.cached_input_tokens,
             usd: self.cost_usd.unwrap_or_default(),
         }
     }
