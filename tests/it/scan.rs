@@ -61,6 +61,12 @@ fn the_recorded_home_gives_its_sessions_and_verdicts() {
     assert_eq!(summary["sessions"], 13);
     assert_eq!(summary["looping_sessions"], 5);
     assert_eq!(summary["bad_lines"], 0);
+    let wasted = &summary["wasted"];
+    assert_eq!(
+        (&wasted["events"], &wasted["cached_tokens"]),
+        (&json!(52), &json!(10_400))
+    );
+    assert_eq!(summary["unpriced_models"], json!({"fake-model": 2}));
     assert_eq!(
         summary["priced"],
         json!({"exact": 5, "list": 6, "unknown": 2})
@@ -117,6 +123,32 @@ fn the_exit_code_says_whether_an_action_was_reached() {
     scan(&fixtures(), &["--agent", "pi", "--fail-on", "warn"]).ends_with(0);
 }
 
+/// Nothing stopped the agent: what it did after a verdict that would have ended its run is
+/// neither lost nor all of it waste.
+#[test]
+fn a_session_goes_on_after_a_termination() {
+    let home = TempDir::new().unwrap();
+    let dir = home.path().join(".claude/projects/-home-dev");
+    fs::create_dir_all(&dir).unwrap();
+    let mut session = ClaudeSession::new("long", 1);
+    session.prompt("do it");
+    for _ in 0..45 {
+        session.wait(5);
+        session.call(&Call::read("a.rs", "fn a() {}"));
+    }
+    for n in 0..20 {
+        session.wait(5);
+        session.call(&Call::read(&format!("{n}.rs"), &format!("fn f{n}() {{}}")));
+    }
+    fs::write(dir.join("long.jsonl"), session.text()).unwrap();
+    let output = scan(home.path(), &["--output", "json"]).ends_with(0);
+    let summary = summary(&output);
+    assert_eq!(summary["terminated_sessions"], 1);
+    // Twenty reads, twenty, and five; a guard acts at the third of each.
+    assert_eq!(summary["wasted"]["events"], 45);
+    assert_eq!(summary["saved"]["events"], 36);
+}
+
 #[test]
 fn advice_is_about_what_was_found() {
     let advice = scan(&fixtures(), &["--advice"]).ends_with(0).out;
@@ -156,7 +188,15 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
         fs::read_to_string(file).unwrap()
     };
     let redacted = page(&[]);
-    for private in ["demo", "readloop go", "Exit code 1", "add7cfd2", "/home"] {
+    let private = [
+        "demo",
+        "readloop go",
+        "Exit code 1",
+        "add7cfd2",
+        "/home",
+        "t.sh",
+    ];
+    for private in private {
         assert!(!redacted.contains(private), "{private}");
     }
     assert!(redacted.contains("project 1"));
@@ -169,6 +209,7 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
         "readloop go",
         "Exit code 1",
         "claude --resume add7cfd2",
+        "Bash sh .&#x2f;t.sh",
     ] {
         assert!(full.contains(text), "{text}");
     }

@@ -204,7 +204,9 @@ fn write_groups(out: &mut impl Write, summary: &ScanSummary, columns: usize) -> 
     let tools = tools
         .into_iter()
         .filter(|(_, tool)| tool.looping_sessions > 0);
+    let tools: Vec<_> = tools.collect();
     let rows: Vec<_> = tools
+        .iter()
         .take(ROWS_MAX)
         .map(|(name, tool)| {
             [
@@ -219,6 +221,7 @@ fn write_groups(out: &mut impl Write, summary: &ScanSummary, columns: usize) -> 
     if !rows.is_empty() {
         let header = ["tool", "calls", "failing", "looped", "wasted"].map(str::to_owned);
         writeln!(out, "\n{}", render_table(header, rows, GAP))?;
+        write_left_out(out, tools.len())?;
     }
     write_group(out, "project", ranked(&summary.by_project, waste_key))?;
     write_weeks(out, summary)?;
@@ -252,6 +255,7 @@ fn write_group(out: &mut impl Write, name: &str, groups: Vec<(&str, ScanGroup)>)
     if groups.is_empty() {
         return Ok(());
     }
+    let all = groups.len();
     let rows = groups.into_iter().take(ROWS_MAX).map(|(name, group)| {
         [
             truncate(&sanitize(name), NAME_COLUMNS_MAX),
@@ -262,7 +266,15 @@ fn write_group(out: &mut impl Write, name: &str, groups: Vec<(&str, ScanGroup)>)
         ]
     });
     let header = [name, "sessions", "looped", "cost", "wasted"].map(str::to_owned);
-    writeln!(out, "\n{}", render_table(header, rows, GAP))
+    writeln!(out, "\n{}", render_table(header, rows, GAP))?;
+    write_left_out(out, all)
+}
+
+fn write_left_out(out: &mut impl Write, rows: usize) -> io::Result<()> {
+    match rows.saturating_sub(ROWS_MAX) {
+        0 => Ok(()),
+        more => writeln!(out, "{DIM}and {more} more{DIM:#}"),
+    }
 }
 
 fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
