@@ -226,15 +226,16 @@ impl SessionCollector {
         if end.usage.is_empty() {
             return SessionCost::Unknown;
         }
-        // Responses that led to no event are only in the totals of the session.
+        // A long response has another price than two short ones, so each has its own.
         let known = |usage: &ModelUsage| prices.cost_usd(usage, end.last_event);
-        let total: Option<f64> = end.usage.iter().map(known).sum();
-        match (self.listed_usd, total) {
-            (Some(listed), Some(total)) if self.has_recorded_responses => {
-                SessionCost::Recorded(listed.max(total))
-            }
-            (Some(listed), Some(total)) => SessionCost::Listed(listed.max(total)),
-            _ => SessionCost::Unknown,
+        let others: Option<f64> = end.other_responses.iter().map(known).sum();
+        let mut others_recorded = end.other_responses.iter();
+        let is_recorded = self.has_recorded_responses
+            && others_recorded.all(|response| response.cost_usd.is_some());
+        match self.listed_usd.zip(others) {
+            Some((events, others)) if is_recorded => SessionCost::Recorded(events + others),
+            Some((events, others)) => SessionCost::Listed(events + others),
+            None => SessionCost::Unknown,
         }
     }
 }
