@@ -32,7 +32,10 @@ use std::{
 use tonic::{Status, service::Routes};
 
 pub use convert::InvalidArgument;
-pub use present::{verdict_to_json, verdict_to_pb as present_verdict};
+pub use present::{
+    timeline_entry_to_pb as present_timeline_entry, verdict_to_json,
+    verdict_to_pb as present_verdict,
+};
 pub use status::to_http_error;
 
 use crate::{

@@ -41,6 +41,7 @@ mod trace;
 mod user_dirs;
 mod verdict;
 mod verdicts;
+mod waste;
 mod watch;
 
 use std::{

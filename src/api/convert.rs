@@ -318,12 +318,19 @@ fn parse_cost(usage: pb::Usage) -> Result<Cost, InvalidArgument> {
         input_tokens,
         output_tokens,
         cost_usd,
+        cached_input_tokens,
     } = usage;
     if input_tokens < 0 {
         return Err(negative_error("usage.input_tokens"));
     }
     if output_tokens < 0 {
         return Err(negative_error("usage.output_tokens"));
+    }
+    if !(0..=input_tokens).contains(&cached_input_tokens) {
+        return Err(InvalidArgument::new(
+            "usage.cached_input_tokens",
+            "must be between 0 and usage.input_tokens, which contains them",
+        ));
     }
     if !(cost_usd.is_finite() && cost_usd >= 0.0) {
         return Err(InvalidArgument::new(
@@ -334,6 +341,7 @@ fn parse_cost(usage: pb::Usage) -> Result<Cost, InvalidArgument> {
     Ok(Cost {
         input_tokens: input_tokens.into(),
         output_tokens: output_tokens.into(),
+        cached_input_tokens: cached_input_tokens.into(),
         usd: cost_usd,
     })
 }

@@ -5,6 +5,7 @@ mod detail;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) use detail::detail_to_pb;
+pub use detail::timeline_entry_to_pb;
 
 use crate::{
     domain::{
@@ -272,6 +273,7 @@ fn usage_to_pb(cost: Cost) -> pb::Usage {
         input_tokens: saturate_i32(cost.input_tokens),
         output_tokens: saturate_i32(cost.output_tokens),
         cost_usd: cost.usd,
+        cached_input_tokens: saturate_i32(cost.cached_input_tokens),
     }
 }
 
@@ -325,6 +327,7 @@ fn waste_to_pb(waste: Waste) -> pb::Wasted {
         events: saturate_i32(waste.events),
         tokens: saturate_i32(waste.tokens),
         cost_usd: waste.usd,
+        cached_tokens: saturate_i32(waste.cached_tokens),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `unstuck doctor`: whether each agent on this machine is guarded, and what to do if not.
 
 mod checks;
+mod codex_trust;
 mod installation;
 
 use std::{
@@ -34,7 +35,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         .iter()
         .filter(|program| program.is_installed());
     let programs: Vec<&AgentProgram> = found.collect();
-    report(&programs, args)
+    let reports = report(&programs, args)?;
+    // An agent that is not guarded was not asked for.
+    let is_failing = |it: &AgentReport| matches!(it.health, Health::Silent | Health::Untrusted);
+    Ok(ExitCode::from(u8::from(reports.iter().any(is_failing))))
 }
 
 /// The same for these agents, at the end of `init`.
@@ -43,7 +47,10 @@ pub(super) fn check(programs: &[&'static AgentProgram]) -> Result<ExitCode, CliE
         output: OutputFormat::Table,
         config: UserConfigArgs { config: None },
     };
-    report(programs, &args)
+    // What is left for the user to accept is no failure of `init`.
+    let reports = report(programs, &args)?;
+    let is_silent = reports.iter().any(|it| it.health == Health::Silent);
+    Ok(ExitCode::from(u8::from(is_silent)))
 }
 
 /// Whether an agent that is none of these has our hooks.
@@ -53,18 +60,12 @@ pub(super) fn is_another_guarded(programs: &[&AgentProgram]) -> bool {
     others.any(|other| Installation::find(other).has_entries)
 }
 
-fn report(programs: &[&'static AgentProgram], args: &Args) -> Result<ExitCode, CliError> {
+fn report(programs: &[&'static AgentProgram], args: &Args) -> Result<Vec<AgentReport>, CliError> {
     let probe = Probe::new(args.config.file());
     let reports = programs.iter().map(|program| probe.check(program));
     let reports: Vec<AgentReport> = reports.collect();
     map_write_error(print(&reports, args.output))?;
-    // An agent that is not guarded was not asked for.
-    let is_silent = reports.iter().any(|report| report.health == Health::Silent);
-    Ok(if is_silent {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(reports)
 }
 
 fn print(reports: &[AgentReport], output: OutputFormat) -> io::Result<()> {
@@ -102,6 +103,7 @@ fn to_row(report: &AgentReport) -> Vec<Cell> {
         Health::Guarded if report.shadow => ("shadow", BOLD),
         Health::Guarded => ("yes", BOLD),
         Health::Silent => ("SILENT", BOLD),
+        Health::Untrusted => ("UNTRUSTED", BOLD),
         Health::NotGuarded => ("no", DIM),
     };
     let answer = report.answer_ms.map(|millis| format!("{millis} ms"));

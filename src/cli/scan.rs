@@ -6,6 +6,7 @@ mod advice;
 mod call_notes;
 mod html;
 mod json;
+mod plot;
 mod prices;
 mod report;
 mod scanner;
@@ -99,6 +100,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             project: args.project.as_deref(),
             show: args.show.as_deref(),
         },
+        wants_timelines: args.html.is_some() || args.show.is_some(),
     };
     // Play the transcripts.
     let transcripts = find(args)?;

@@ -1,8 +1,8 @@
 //! `unstuck session ID`: a session's timeline, and why each verdict fired.
 
 mod earlier_verdicts;
-mod lanes;
-mod timeline;
+pub(super) mod lanes;
+pub(super) mod timeline;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -21,9 +21,10 @@ use super::{
     },
     sessions::status_name,
     style::{self, BOLD, DIM, PLAIN, RED},
-    text_format::{format_cost, format_labels, pluralize, sanitize, sparkline, wrap},
+    text_format::{format_labels, pluralize, sanitize, sparkline, wrap},
     time_format,
     verdict::{VerdictBlock, action_name},
+    waste::WasteTotals,
 };
 use crate::{
     ingest,
@@ -114,15 +115,20 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
     writeln!(out, "{BOLD}{id}{BOLD:#}  {style}{status}{style:#}")?;
     // Usage, and the part of it in loops.
     let usage = session.usage.unwrap_or_default();
-    let tokens = i64::from(usage.input_tokens) + i64::from(usage.output_tokens);
-    let mut usage_text = format_cost(session.events.into(), tokens, usage.cost_usd);
+    let used = WasteTotals {
+        events: session.events.into(),
+        tokens: i64::from(usage.input_tokens) + i64::from(usage.output_tokens),
+        cached_tokens: usage.cached_input_tokens.into(),
+        cost_usd: usage.cost_usd,
+    };
+    let mut usage_text = used.format();
     if session.agents > 1 {
         usage_text += &format!(", {} agents", session.agents);
     }
     let wasted = session.wasted.unwrap_or_default();
     let wasted_text = match wasted.events {
         0 => String::new(),
-        events => format_cost(events.into(), wasted.tokens.into(), wasted.cost_usd),
+        _ => WasteTotals::from(wasted).format(),
     };
     // The rows; an empty one is not printed.
     let now = Timestamp::now();
@@ -186,7 +192,7 @@ fn format_standing(session: &Session) -> String {
 /// `went on after termination: 100 events, $3.00`. `None`: it did not.
 fn format_disobedience(session: &Session) -> Option<String> {
     let after = session.disobeyed.filter(|after| after.events > 0)?;
-    let cost = format_cost(after.events.into(), after.tokens.into(), after.cost_usd);
+    let cost = WasteTotals::from(after).format();
     Some(format!("went on after termination: {cost}"))
 }
 

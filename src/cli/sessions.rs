@@ -18,8 +18,9 @@ use super::{
     client::{self, Client, ServerArgs},
     grid,
     output::{OutputFormat, map_write_error, terminal_dimensions, to_proto_json_line},
-    text_format::{format_cost, pluralize, wrap},
+    text_format::{pluralize, wrap},
     time_format::format_date_time,
+    waste::WasteTotals,
 };
 use crate::pb::{self, SessionStatus};
 pub(super) use row::{SessionTableRow, status_name};
@@ -229,20 +230,16 @@ fn render_summary(rows: &[SessionTableRow]) -> String {
     if !status_counts.is_empty() {
         text += &format!(": {}", status_counts.join(", "));
     }
-    let (events, tokens, usd) = rows.iter().fold((0, 0, 0.0), |(events, tokens, usd), row| {
-        let wasted = row.wasted();
-        (
-            events + i64::from(wasted.events),
-            tokens + i64::from(wasted.tokens),
-            usd + wasted.cost_usd,
-        )
-    });
+    let mut wasted = WasteTotals::default();
+    for row in rows {
+        wasted += row.wasted().into();
+    }
     let disobedient = rows.iter().filter(|row| row.is_disobedient()).count();
     if disobedient > 0 {
         text += &format!(". {disobedient} went on after termination (!)");
     }
-    if events > 0 {
-        text += &format!(". Wasted in loops: {}", format_cost(events, tokens, usd));
+    if wasted.events > 0 {
+        text += &format!(". Wasted in loops: {}", wasted.format());
     }
     text + "."
 }

@@ -43,19 +43,6 @@ pub(super) fn format_usd(usd: f64) -> String {
     format!("${}.{:02}", group_digits(cents / 100), cents % 100)
 }
 
-/// `3 events, 12,300 tokens, $0.41`. Tokens and dollars are omitted if the trace
-/// does not report them.
-pub(super) fn format_cost(events: i64, tokens: i64, usd: f64) -> String {
-    let mut parts = vec![pluralize(events.max(0).unsigned_abs(), "event")];
-    if tokens > 0 {
-        parts.push(pluralize(tokens.unsigned_abs(), "token"));
-    }
-    if usd > 0.0 {
-        parts.push(format_usd(usd));
-    }
-    parts.join(", ")
-}
-
 /// `key=value` for each label, sorted.
 pub(super) fn format_labels(labels: &HashMap<String, String>) -> Vec<String> {
     let mut texts: Vec<String> = labels
@@ -200,15 +187,6 @@ mod tests {
         assert_eq!(pluralize(0, "event"), "no events");
         assert_eq!(pluralize(1, "event"), "1 event");
         assert_eq!(pluralize(1_200, "event"), "1,200 events");
-    }
-
-    #[test]
-    fn a_cost_omits_what_the_trace_does_not_report() {
-        assert_eq!(format_cost(5, 0, 0.0), "5 events");
-        assert_eq!(
-            format_cost(5, 12_300, 0.41),
-            "5 events, 12,300 tokens, $0.41"
-        );
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use super::{
     style::{self, DIM},
-    text_format::{format_cost, sanitize, truncate, wrap},
+    text_format::{sanitize, truncate, wrap},
     time_format,
+    waste::WasteTotals,
 };
 use crate::{
     domain::format_ranges,
-    pb::{Action, Evidence, Explanation, Verdict, Wasted},
+    pb::{Action, Evidence, Explanation, Verdict},
 };
 
 const INDENT: &str = "    ";
@@ -163,12 +164,8 @@ impl<'a> VerdictBlock<'a> {
         if self.verdict.event_index < 0 {
             return String::new();
         }
-        let Wasted {
-            events,
-            tokens,
-            cost_usd,
-        } = self.verdict.wasted.unwrap_or_default();
-        format_cost(events.into(), tokens.into(), cost_usd)
+        let wasted = self.verdict.wasted.unwrap_or_default();
+        WasteTotals::from(wasted).format()
     }
 
     fn format_wait(&self) -> String {

@@ -162,6 +162,8 @@ pub enum Channel {
 pub struct Cost {
     pub input_tokens: i64,
     pub output_tokens: i64,
+    /// Of the input tokens, those read from the model's cache.
+    pub cached_input_tokens: i64,
     pub usd: f64,
 }
 
@@ -176,6 +178,9 @@ impl AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cached_input_tokens = self
+            .cached_input_tokens
+            .saturating_add(other.cached_input_tokens);
         self.usd += other.usd;
     }
 }

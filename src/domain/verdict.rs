@@ -295,6 +295,8 @@ pub struct Evidence {
 pub struct Waste {
     pub events: i64,
     pub tokens: i64,
+    /// Of the tokens, those read from the model's cache.
+    pub cached_tokens: i64,
     pub usd: f64,
 }
 
@@ -304,6 +306,7 @@ impl Waste {
         Self {
             events,
             tokens: cost.tokens(),
+            cached_tokens: cost.cached_input_tokens,
             usd: cost.usd,
         }
     }
@@ -313,6 +316,7 @@ impl Waste {
         Self {
             events: (self.events - earlier.events).max(0),
             tokens: (self.tokens - earlier.tokens).max(0),
+            cached_tokens: (self.cached_tokens - earlier.cached_tokens).max(0),
             usd: (self.usd - earlier.usd).max(0.0),
         }
     }
@@ -322,6 +326,7 @@ impl std::ops::AddAssign for Waste {
     fn add_assign(&mut self, other: Self) {
         self.events = self.events.saturating_add(other.events);
         self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
         self.usd += other.usd;
     }
 }

@@ -105,6 +105,7 @@ impl<'a> HookPayload<'a> {
         Cost {
             input_tokens: tokens("input_tokens"),
             output_tokens: tokens("output_tokens"),
+            cached_input_tokens: tokens("cached_input_tokens"),
             usd: 0.0,
         }
     }

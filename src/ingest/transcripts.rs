@@ -209,6 +209,8 @@ pub struct ModelUsage {
     pub cached_input_tokens: i64,
     /// Of these, written to the cache.
     pub cache_write_tokens: i64,
+    /// Of these, to be kept for an hour, which costs more.
+    pub cache_write_1h_tokens: i64,
     pub output_tokens: i64,
     /// `None`: the transcript does not say.
     pub cost_usd: Option<f64>,
@@ -221,11 +223,13 @@ impl ModelUsage {
         let input_tokens = bound(self.input_tokens);
         let cached_input_tokens = bound(self.cached_input_tokens).min(input_tokens);
         let rest = input_tokens - cached_input_tokens;
+        let cache_write_tokens = bound(self.cache_write_tokens).min(rest);
         Self {
             model: self.model,
             input_tokens,
             cached_input_tokens,
-            cache_write_tokens: bound(self.cache_write_tokens).min(rest),
+            cache_write_tokens,
+            cache_write_1h_tokens: bound(self.cache_write_1h_tokens).min(cache_write_tokens),
             output_tokens: bound(self.output_tokens),
             cost_usd: self
                 .cost_usd
@@ -241,6 +245,7 @@ impl ModelUsage {
         Cost {
             input_tokens: self.input_tokens,
             output_tokens: self.output_tokens,
+            cached_input_tokens: self.cached_input_tokens,
             usd: self.cost_usd.unwrap_or_default(),
         }
     }
@@ -254,6 +259,9 @@ impl ModelUsage {
         self.cache_write_tokens = self
             .cache_write_tokens
             .saturating_add(other.cache_write_tokens);
+        self.cache_write_1h_tokens = self
+            .cache_write_1h_tokens
+            .saturating_add(other.cache_write_1h_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cost_usd = match (self.cost_usd, other.cost_usd) {
             (Some(usd), Some(more)) => Some(usd + more),
@@ -273,6 +281,8 @@ pub struct SessionEnd {
     /// What each model used, in the order of their first use. It includes responses that
     /// led to no event.
     pub usage: Vec<ModelUsage>,
+    /// The responses that led to no event. They are in `usage` too.
+    pub other_responses: Vec<ModelUsage>,
     /// The cost of the session as the agent recorded it.
     pub recorded_cost_usd: Option<f64>,
     pub first_event: Option<SystemTime>,

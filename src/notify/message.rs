@@ -180,8 +180,12 @@ fn render_summary(record: &VerdictRecord) -> String {
     }
     let wasted = &verdict.wasted;
     if wasted.events > 0 {
+        let cached = match wasted.cached_tokens {
+            0 => String::new(),
+            cached => format!(" ({cached} cached)"),
+        };
         line += &format!(
-            ". Wasted: {} events, {} tokens, ${:.2}",
+            ". Wasted: {} events, {} tokens{cached}, ${:.2}",
             wasted.events, wasted.tokens, wasted.usd
         );
     }

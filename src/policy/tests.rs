@@ -100,6 +100,7 @@ fn waste_of_events(events: i64) -> Waste {
     Waste {
         events,
         tokens: 10 * events,
+        cached_tokens: 9 * events,
         usd: 0.0,
     }
 }

@@ -20,6 +20,7 @@ fn event(body: EventBody) -> Event {
         cost: Cost {
             input_tokens: 40,
             output_tokens: 2,
+            cached_input_tokens: 0,
             usd: 0.5,
         },
         body,

@@ -197,6 +197,8 @@ struct WasteRecord {
     tokens: i64,
     #[prost(double, tag = "3")]
     usd: f64,
+    #[prost(int64, tag = "4")]
+    cached_tokens: i64,
 }
 
 /// Encodes a verdict. Without `text` it contains no agent text: no target, pattern,
@@ -257,6 +259,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> RecordRow {
             events: verdict.wasted.events,
             tokens: verdict.wasted.tokens,
             usd: verdict.wasted.usd,
+            cached_tokens: verdict.wasted.cached_tokens,
         }),
         retry_after_millis: verdict
             .retry_after
@@ -405,6 +408,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         events,
         tokens,
         usd,
+        cached_tokens,
     } = record.wasted.unwrap_or_default();
     // Replace texts that were not stored.
     let (pattern, correction) = if record.pattern.is_empty() {
@@ -451,6 +455,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         wasted: Waste {
             events,
             tokens,
+            cached_tokens,
             usd,
         },
         retry_after: record.retry_after_millis.map(Duration::from_millis),

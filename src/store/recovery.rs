@@ -154,6 +154,8 @@ pub(super) fn read_additions(
         let waste = Waste {
             events: row.get(2)?,
             tokens: row.get(3)?,
+            // They are counted from the start.
+            cached_tokens: 0,
             usd: row.get(4)?,
         };
         state.disobeyed.push((session, agent, id, waste));

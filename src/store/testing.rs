@@ -49,6 +49,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         wasted: Waste {
             events: 3,
             tokens: 20,
+            cached_tokens: 15,
             usd: 0.5,
         },
         retry_after: Some(Duration::from_secs(5)),

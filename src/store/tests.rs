@@ -1121,6 +1121,7 @@ fn what_was_sent_after_a_termination_is_read_with_it() {
         verdict.wasted = Waste {
             events,
             tokens: 10 * events,
+            cached_tokens: 0,
             usd: 0.5,
         };
         VerdictRecord {

@@ -72,6 +72,7 @@ struct DetectorMetrics {
     sessions_in_trend: [Gauge; Level::ALL.len()],
     wasted_events: Counter,
     wasted_tokens: Counter,
+    wasted_cached_tokens: Counter,
     rated_verdicts: [Gauge; Rating::ALL.len()],
 }
 
@@ -228,6 +229,8 @@ impl Metrics {
         if let Some(metrics) = self.detectors.get(detector.index()) {
             metrics.wasted_events.increment(waste.events.unsigned_abs());
             metrics.wasted_tokens.increment(waste.tokens.unsigned_abs());
+            let cached = waste.cached_tokens.unsigned_abs();
+            metrics.wasted_cached_tokens.increment(cached);
         }
         self.wasted_usd.add_for(detector, waste.usd);
     }
@@ -453,6 +456,7 @@ mod tests {
             "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"false_alarm\"} 0",
             "unstuck_wasted_events_total{detector=\"exact_repeat\"} 0",
             "unstuck_wasted_tokens_total{detector=\"exact_repeat\"} 0",
+            "unstuck_wasted_cached_tokens_total{detector=\"exact_repeat\"} 0",
             "# TYPE unstuck_wasted_cost_usd_total counter",
             "unstuck_wasted_cost_usd_total{detector=\"exact_repeat\"} 0",
             "unstuck_event_duration_seconds_bucket{le=\"+Inf\"} 0",

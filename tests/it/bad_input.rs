@@ -96,6 +96,8 @@ fn bad_events() -> Vec<(Event, &'static str)> {
         (at(i64::MAX, 0), "time"),
         (costing(-1, 0, 0.0), "usage.input_tokens"),
         (costing(0, -1, 0.0), "usage.output_tokens"),
+        (costing(5, 0, 0.0).cached(-1), "usage.cached_input_tokens"),
+        (costing(5, 0, 0.0).cached(6), "usage.cached_input_tokens"),
         (costing(0, 0, -0.01), "usage.cost_usd"),
         (costing(0, 0, f64::NAN), "usage.cost_usd"),
         (costing(0, 0, f64::INFINITY), "usage.cost_usd"),

@@ -141,6 +141,47 @@ fn an_agent_that_does_not_run_its_hooks_is_silent() {
     check_silent(&home, "was not seen", "unstuck init --agent claude-code");
 }
 
+#[test]
+fn codex_is_not_guarded_until_its_user_trusts_the_hooks() {
+    let home = Home::new();
+    home.write(".codex/config.toml", "model = \"gpt-5.1-codex\"\n");
+    let args = ["init", "--yes", "--agent", "codex"];
+    home.configure("autostart = false\n");
+    let _requests = serve_unix(&home, ok("{}"));
+    let init = output(home.command(&args));
+    assert_eq!(init.status.code(), Some(0), "{init:?}");
+    let (before, code) = report(&home);
+    assert_eq!(before["health"], "untrusted");
+    let problem = before["problem"].as_str().unwrap();
+    assert!(problem.starts_with("Codex does not trust"), "{problem}");
+    assert_eq!(code, 1);
+    assert!(before["repair"].as_str().unwrap().contains("/hooks"));
+    // As Codex notes it.
+    let file = home.path(".codex/hooks.json");
+    let hooks: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let mut config = "model = \"gpt-5.1-codex\"\n".to_owned();
+    for event in hooks["hooks"].as_object().unwrap().keys() {
+        let mut name = String::new();
+        for letter in event.chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        let key = format!("{}:{name}:0:0", file.display());
+        config += &format!("[hooks.state.\"{key}\"]\ntrusted_hash = \"sha256:12\"\n");
+    }
+    home.write(".codex/config.toml", &config);
+    let (trusted, code) = report(&home);
+    assert_eq!((&trusted["health"], code), (&"guarded".into(), 0));
+    home.write(".codex/config.toml", &(config + "enabled = false\n"));
+    let (switched_off, _) = report(&home);
+    assert_eq!(
+        switched_off["problem"],
+        "Codex does not trust 1 of its hooks"
+    );
+}
+
 /// A home in which an agent is guarded by a team's service that wants a token.
 fn guarded_by_team(agent: &str, url: &str) -> Home {
     let home = Home::new();

@@ -183,6 +183,8 @@ fn bad_events() -> Vec<(&'static str, Event)> {
         ("the largest number of seconds", at(i64::MAX, 0)),
         ("-1 input tokens", used(-1, 0, 0.0)),
         ("-1 output tokens", used(0, -1, 0.0)),
+        ("-1 cached input tokens", used(5, 0, 0.0).cached(-1)),
+        ("6 of 5 input tokens cached", used(5, 0, 0.0).cached(6)),
         ("a negative cost", used(0, 0, -0.01)),
         ("a cost of NaN", used(0, 0, f64::NAN)),
         ("an infinite cost", used(0, 0, f64::INFINITY)),

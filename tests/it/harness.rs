@@ -481,6 +481,8 @@ pub trait Build: Sized {
     /// Seconds since 1970.
     fn at(self, secs: i64) -> Event;
     fn costing(self, input_tokens: i32, output_tokens: i32, cost_usd: f64) -> Event;
+    /// Of the input tokens of `costing`.
+    fn cached(self, tokens: i32) -> Event;
     fn named(self, turn_id: &str) -> Event;
     fn change(self, change: impl FnOnce(&mut pb::ToolCall)) -> Event;
     fn times(self, count: usize) -> Vec<Event>;
@@ -512,7 +514,13 @@ impl Build for Event {
             input_tokens,
             output_tokens,
             cost_usd,
+            ..pb::Usage::default()
         });
+        self
+    }
+
+    fn cached(mut self, tokens: i32) -> Event {
+        self.usage.get_or_insert_default().cached_input_tokens = tokens;
         self
     }
 

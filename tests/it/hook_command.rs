@@ -89,7 +89,7 @@ impl Home {
     }
 
     /// What the command noted of an agent's hooks.
-    fn journal(&self, agent: &str) -> Value {
+    pub fn journal(&self, agent: &str) -> Value {
         let path = self.path(&format!(".local/state/unstuck/hooks/{agent}.json"));
         serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
     }

@@ -783,13 +783,17 @@ async fn an_exit_code_that_the_command_found_is_an_outcome() {
             "tool_input": {"command": "make check"},
             "tool_response": "",
             "tool_use_id": format!("call_{n}"),
-            "unstuck": {"exit_code": 2, "usage": {"input_tokens": 90, "output_tokens": 10}},
+            "unstuck": {"exit_code": 2, "usage":
+                {"input_tokens": 90, "cached_input_tokens": 80, "output_tokens": 10}},
         });
         hook(&server, "codex", &body).await;
     }
     let session = server.get("c").await.unwrap();
     assert_eq!(session.last_verdicts[0].detector, "test_fail_loop");
-    assert_eq!(session.usage.unwrap().input_tokens, 270);
+    let usage = session.usage.unwrap();
+    assert_eq!((usage.input_tokens, usage.cached_input_tokens), (270, 240));
+    let wasted = session.last_verdicts[0].wasted.unwrap();
+    assert_eq!((wasted.tokens, wasted.cached_tokens), (300, 240));
 }
 
 #[tokio::test]

@@ -75,6 +75,7 @@ mod rules;
 mod rust_client;
 mod sabotage;
 mod scan;
+mod scan_home;
 mod scenarios;
 mod sessions;
 mod standing;

@@ -175,7 +175,12 @@ async fn the_verdicts_of_a_loop_share_its_id_and_no_others() {
 #[tokio::test]
 async fn a_verdict_has_evidence_and_cost() {
     let server = Server::start().await;
-    let named = |n: usize| ask("x").id(&format!("e{n}")).costing(100, 10, 0.25);
+    let named = |n: usize| {
+        ask("x")
+            .id(&format!("e{n}"))
+            .costing(100, 10, 0.25)
+            .cached(60)
+    };
     let events = (0..20).map(named).collect::<Vec<_>>();
     let results = server.play("s", [different(2), events].concat()).await;
     let [warn, block, end] = [4, 5, 21].map(|n: usize| verdict(&results[n]));
@@ -224,6 +229,7 @@ async fn a_verdict_has_evidence_and_cost() {
         events,
         tokens,
         cost_usd,
+        cached_tokens: 60 * events,
     };
     assert_eq!(warn.wasted, Some(cost(3, 330, 0.75)));
     assert_eq!(block.wasted, Some(cost(4, 440, 1.0)));

@@ -97,6 +97,7 @@ fn events(session: &str, acts: &[Act]) -> Vec<pb::Event> {
         usage: Some(pb::Usage {
             input_tokens: 100,
             output_tokens: 10,
+            cached_input_tokens: 50,
             cost_usd: 0.0,
         }),
         body: Some(body(step)),
@@ -553,6 +554,7 @@ fn hostile_event() -> impl Strategy<Value = pb::Event> {
         input_tokens,
         output_tokens,
         cost_usd,
+        cached_input_tokens: output_tokens,
     });
     let body = prop_oneof![4 => call, 3 => turn, 1 => marker];
     (

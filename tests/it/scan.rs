@@ -1,7 +1,6 @@
 //! `unstuck scan`: the transcripts under HOME, and the report of their loops.
 
 use std::{
-    fmt::Write,
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -11,7 +10,11 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::CommandOutput;
+use crate::{
+    harness::CommandOutput,
+    scan_home::{self, Call, ClaudeSession},
+    traces,
+};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts")
@@ -58,6 +61,12 @@ fn the_recorded_home_gives_its_sessions_and_verdicts() {
     assert_eq!(summary["sessions"], 13);
     assert_eq!(summary["looping_sessions"], 5);
     assert_eq!(summary["bad_lines"], 0);
+    let wasted = &summary["wasted"];
+    assert_eq!(
+        (&wasted["events"], &wasted["cached_tokens"]),
+        (&json!(52), &json!(10_400))
+    );
+    assert_eq!(summary["unpriced_models"], json!({"fake-model": 2}));
     assert_eq!(
         summary["priced"],
         json!({"exact": 5, "list": 6, "unknown": 2})
@@ -114,6 +123,32 @@ fn the_exit_code_says_whether_an_action_was_reached() {
     scan(&fixtures(), &["--agent", "pi", "--fail-on", "warn"]).ends_with(0);
 }
 
+/// Nothing stopped the agent: what it did after a verdict that would have ended its run is
+/// neither lost nor all of it waste.
+#[test]
+fn a_session_goes_on_after_a_termination() {
+    let home = TempDir::new().unwrap();
+    let dir = home.path().join(".claude/projects/-home-dev");
+    fs::create_dir_all(&dir).unwrap();
+    let mut session = ClaudeSession::new("long", 1);
+    session.prompt("do it");
+    for _ in 0..45 {
+        session.wait(5);
+        session.call(&Call::read("a.rs", "fn a() {}"));
+    }
+    for n in 0..20 {
+        session.wait(5);
+        session.call(&Call::read(&format!("{n}.rs"), &format!("fn f{n}() {{}}")));
+    }
+    fs::write(dir.join("long.jsonl"), session.text()).unwrap();
+    let output = scan(home.path(), &["--output", "json"]).ends_with(0);
+    let summary = summary(&output);
+    assert_eq!(summary["terminated_sessions"], 1);
+    // Twenty reads, twenty, and five; a guard acts at the third of each.
+    assert_eq!(summary["wasted"]["events"], 45);
+    assert_eq!(summary["saved"]["events"], 36);
+}
+
 #[test]
 fn advice_is_about_what_was_found() {
     let advice = scan(&fixtures(), &["--advice"]).ends_with(0).out;
@@ -153,7 +188,15 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
         fs::read_to_string(file).unwrap()
     };
     let redacted = page(&[]);
-    for private in ["demo", "readloop go", "Exit code 1", "add7cfd2", "/home"] {
+    let private = [
+        "demo",
+        "readloop go",
+        "Exit code 1",
+        "add7cfd2",
+        "/home",
+        "t.sh",
+    ];
+    for private in private {
         assert!(!redacted.contains(private), "{private}");
     }
     assert!(redacted.contains("project 1"));
@@ -166,85 +209,39 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
         "readloop go",
         "Exit code 1",
         "claude --resume add7cfd2",
+        "Bash sh .&#x2f;t.sh",
     ] {
         assert!(full.contains(text), "{text}");
     }
 }
 
-/// Lines of a Claude Code session: `calls` are tool, argument, result.
-fn claude_session(id: &str, day: u32, calls: &[(&str, String, String)]) -> String {
-    let mut text = String::new();
-    let mut line = |value: Value| writeln!(text, "{value}").unwrap();
-    let at = |second: usize| {
-        format!(
-            "2026-0{}-{:02}T10:{:02}:{:02}Z",
-            1 + day / 28,
-            1 + day % 28,
-            second / 60,
-            second % 60
-        )
-    };
-    let common = |uuid: String, time: String| {
-        json!({"parentUuid": null, "isSidechain": false, "sessionId": id, "uuid": uuid,
-            "timestamp": time, "cwd": format!("/home/dev/project-{}", day % 4), "version": "2.1.0"})
-    };
-    let with = |mut base: Value, kind: &str, message: Value| {
-        base["type"] = kind.into();
-        base["message"] = message;
-        base
-    };
-    let prompt = json!({"role": "user", "content": format!("do task {id}")});
-    line(with(common(format!("{id}-p"), at(0)), "user", prompt));
-    for (n, (tool, arg, result)) in calls.iter().enumerate() {
-        let call = json!({"id": format!("{id}-m{n}"), "role": "assistant", "model": "claude-sonnet-4-5",
-            "content": [{"type": "tool_use", "id": format!("{id}-t{n}"), "name": tool, "input": {"file_path": arg}}],
-            "usage": {"input_tokens": 100, "cache_read_input_tokens": 10_000, "output_tokens": 50}});
-        line(with(
-            common(format!("{id}-a{n}"), at(2 * n + 1)),
-            "assistant",
-            call,
-        ));
-        let answer = json!({"role": "user", "content": [{"type": "tool_result",
-            "tool_use_id": format!("{id}-t{n}"), "content": result, "is_error": result.starts_with("Error")}]});
-        line(with(
-            common(format!("{id}-r{n}"), at(2 * n + 2)),
-            "user",
-            answer,
-        ));
-    }
-    text
-}
-
-/// 300 sessions in 20 weeks; one in ten reads a file again and again, one in fifteen fails
-/// in the same way.
 fn generated_home() -> TempDir {
     let home = TempDir::new().unwrap();
-    let dir = home.path().join(".claude/projects/-home-dev");
-    fs::create_dir_all(&dir).unwrap();
-    for n in 0..300_u32 {
-        let calls: Vec<_> = (0..8 + n % 5)
-            .map(|call| match (n % 10, n % 15) {
-                (0, _) => ("Read", "src/a.rs".to_owned(), "fn a() {}".to_owned()),
-                (_, 1) => (
-                    "Read",
-                    format!("src/{n}.rs"),
-                    "Error: File does not exist.".to_owned(),
-                ),
-                _ => (
-                    "Read",
-                    format!("src/{n}-{call}.rs"),
-                    format!("fn f{n}_{call}() {{}}"),
-                ),
-            })
-            .collect();
-        let id = format!("session-{n:03}");
-        fs::write(
-            dir.join(format!("{id}.jsonl")),
-            claude_session(&id, n % 140, &calls),
-        )
-        .unwrap();
-    }
+    scan_home::write(home.path());
     home
+}
+
+/// What no transcript of Claude Code can show: a cap of the settings, and the state that
+/// follows a command.
+const NOT_IN_TRANSCRIPTS: &[&str] = &["budget"];
+
+#[test]
+fn sessions_that_loop_in_each_way_are_found() {
+    let home = generated_home();
+    let output = scan(home.path(), &["--output", "json"]).ends_with(0);
+    let verdicts = output.objects().into_iter();
+    let verdicts: Vec<_> = verdicts
+        .filter(|object| object.get("verdict_id").is_some())
+        .collect();
+    let missing = traces::files().into_iter().map(|(detector, _)| detector);
+    let missing = missing.filter(|detector| {
+        let is_found = |verdict: &Value| {
+            let also = verdict["also"].as_array().into_iter().flatten();
+            verdict["detector"] == **detector || also.into_iter().any(|it| *it == **detector)
+        };
+        !verdicts.iter().any(is_found)
+    });
+    assert_eq!(missing.collect::<Vec<_>>(), NOT_IN_TRANSCRIPTS);
 }
 
 /// `UNSTUCK_REWRITE=1` writes the file.
@@ -264,11 +261,16 @@ fn what_cannot_be_read_is_reported_counted_and_skipped() {
     let home = TempDir::new().unwrap();
     let dir = home.path().join(".claude/projects/-home-dev");
     fs::create_dir_all(&dir).unwrap();
-    let call = |n: usize| ("Read", format!("{n}.rs"), format!("content {n}"));
-    let text = claude_session("whole", 1, &[call(1), call(2)]);
-    let corrupt = text.replacen('\n', "\n{\"type\": nonsense}\n", 1);
+    let session = |id: &str| {
+        let mut session = ClaudeSession::new(id, 1);
+        session.prompt("do it");
+        session.call(&Call::read("1.rs", "one"));
+        session.call(&Call::read("2.rs", "two"));
+        session.text().to_owned()
+    };
+    let corrupt = session("whole").replacen('\n', "\n{\"type\": nonsense}\n", 1);
     fs::write(dir.join("corrupt.jsonl"), corrupt).unwrap();
-    let cut = claude_session("cut", 1, &[call(1), call(2)]);
+    let cut = session("cut");
     fs::write(dir.join("cut.jsonl"), &cut[..cut.len() - 20]).unwrap();
     fs::write(dir.join("empty.jsonl"), "").unwrap();
     let output = scan(home.path(), &["--output", "json"]).ends_with(0);

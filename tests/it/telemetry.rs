@@ -123,8 +123,10 @@ async fn the_size_of_the_state_is_exported_beside_its_limit() {
 #[tokio::test]
 async fn the_cost_of_a_loop_is_counted_in_fractions_of_a_dollar() {
     let server = Server::start().await;
-    let call = ask("colour").costing(100, 10, 0.125);
+    let call = ask("colour").costing(100, 10, 0.125).cached(90);
     server.play("s", call.times(3)).await;
+    let cached = "unstuck_wasted_cached_tokens_total{detector=\"exact_repeat\"}";
+    assert_eq!(server.metric(cached).await, 270.0);
     let wasted = "unstuck_wasted_cost_usd_total{detector=\"exact_repeat\"}";
     assert_eq!(server.metric(wasted).await, 0.375);
 }

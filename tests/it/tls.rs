@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -14,6 +15,7 @@ use unstuck::pb::{self, session_service_client::SessionServiceClient};
 use crate::{
     auth::Tokens,
     harness::*,
+    hook_command::Home,
     lifecycle::{Running, directory, output, text, unstuck},
 };
 
@@ -280,6 +282,36 @@ fn the_command_line_says_what_is_wrong_with_a_tls_connection() {
             );
         }
     }
+}
+
+#[test]
+fn a_hook_speaks_tls_with_a_service_whose_authority_is_known() {
+    let authority = Authority::new();
+    authority.sign("service");
+    let here = directory(&[("unstuck.toml", &authority.config(""))]);
+    let running = serve(here.path());
+    let home = Home::new();
+    let url = format!("https://{}", running.http);
+    let hook = |n: u32, ca: &Path| {
+        let payload = json!({
+            "hook_event_name": "PostToolUse", "session_id": "s", "tool_name": "Bash",
+            "tool_input": {"command": "make check"}, "tool_response": "Exit code: 2\nfailed",
+            "tool_use_id": format!("call_{n}"),
+        });
+        let args = ["codex", "--http", &url];
+        let variables = [("SSL_CERT_FILE", ca.to_str().unwrap())];
+        home.hook(&args, payload.to_string().as_bytes(), &variables)
+    };
+    let known = authority.path("ca.pem");
+    let replies = [1, 2, 3].map(|n| hook(n, &known));
+    assert_eq!(replies[..2], ["{}\n", "{}\n"]);
+    assert!(replies[2].contains("[unstuck]"), "{}", replies[2]);
+    assert_eq!(home.journal("codex")["failures"], 0);
+    // Nothing is sent to one that another authority has signed.
+    let unknown = Authority::new();
+    assert_eq!(hook(4, &unknown.path("ca.pem")), "{}\n");
+    let noted = home.journal("codex")["failure"].to_string();
+    assert!(noted.to_lowercase().contains("certificate"), "{noted}");
 }
 
 #[test]

@@ -38,6 +38,8 @@ export interface Usage {
   inputTokens?: number;
   outputTokens?: number;
   costUsd?: number;
+  /** Of the input tokens, those read from the model's cache. */
+  cachedInputTokens?: number;
 }
 
 /** How a call ended, and what is known of it. */
@@ -254,7 +256,10 @@ export class Client {
       // The time of the event, not of its arrival: it may be sent later.
       time: { seconds: Math.floor(Date.now() / 1_000), nanos: (Date.now() % 1_000) * 1_000_000 },
       agentId: options.agent ?? "", roundId: options.round ?? "", stateHash: options.stateHash ?? "", body,
-      usage: usage && { inputTokens: whole(usage.inputTokens), outputTokens: whole(usage.outputTokens), costUsd: usage.costUsd ?? 0 },
+      usage: usage && {
+        inputTokens: whole(usage.inputTokens), outputTokens: whole(usage.outputTokens), costUsd: usage.costUsd ?? 0,
+        cachedInputTokens: Math.min(whole(usage.cachedInputTokens), whole(usage.inputTokens)),
+      },
     };
     const known = this.#knownOf(event.sessionId, event.agentId);
     const waits = this.#waits();

@@ -58,7 +58,8 @@ export class VercelGuard {
       if (this.#seen.has(step)) continue;
       this.#seen.add(step);
       if (step.text) void this.#guard.client.turn(this.#guard.session, "agent", step.text, { agent: this.#guard.options.agent });
-      let usage: object | undefined = { inputTokens: step.usage?.inputTokens, outputTokens: step.usage?.outputTokens };
+      const { inputTokens, outputTokens, inputTokenDetails } = step.usage ?? {};
+      let usage: object | undefined = { inputTokens, outputTokens, cachedInputTokens: inputTokenDetails?.cacheReadTokens };
       const answers = [];
       for (const part of step.content) {
         if (part.type !== "tool-result" && part.type !== "tool-error") continue;

@@ -35,7 +35,7 @@ pub(crate) fn detail_to_pb(detail: &SessionDetail) -> pb::GetSessionResponse {
     }
 }
 
-fn timeline_entry_to_pb(entry: &TimelineEntry) -> pb::TimelineEntry {
+pub fn timeline_entry_to_pb(entry: &TimelineEntry) -> pb::TimelineEntry {
     let TimelineEntry {
         step,
         agent,

@@ -45,6 +45,8 @@ pub(super) enum Health {
     Guarded,
     /// It has our hooks, and they are not seen or not answered.
     Silent,
+    /// It has our hooks, and its user has not accepted them yet.
+    Untrusted,
     NotGuarded,
 }
 
@@ -133,14 +135,17 @@ impl Probe {
             Some(_) => Health::Silent,
             None => Health::Guarded,
         };
+        if is_in_journal && problem.is_none() {
+            problem = untrusted(installed.untrusted, &entry, installed.installed_at);
+            if problem.is_some() {
+                report.health = Health::Untrusted;
+            }
+        }
         if let Some(AgentProblem { problem, repair }) = problem {
             report.problem = Some(problem);
             report.repair = Some(repair);
         } else if is_in_journal && entry.seen_at == 0 {
-            report.problem = Some(match program.agent {
-                "codex" => "not seen yet; in Codex, /hooks trusts them".to_owned(),
-                _ => "not seen yet".to_owned(),
-            });
+            report.problem = Some("not seen yet".to_owned());
         }
         report
     }
@@ -290,10 +295,27 @@ fn unseen(
         return None;
     }
     let repair = match program.agent {
-        "codex" => "codex, then /hooks, and trust those of unstuck".to_owned(),
+        "codex" => TRUST_IN_CODEX.to_owned(),
         agent => format!("unstuck init --agent {agent}"),
     };
     Some(problem("it has worked since, and was not seen", repair))
+}
+
+const TRUST_IN_CODEX: &str = "codex, then /hooks, and trust those of unstuck";
+
+/// Whether Codex was not told to trust its hooks. Hooks that were seen since they were
+/// written are run, by whatever option.
+fn untrusted(
+    hooks: usize,
+    entry: &JournalEntry,
+    installed_at: Option<SystemTime>,
+) -> Option<AgentProblem> {
+    let seen_at = UNIX_EPOCH + Duration::from_millis(entry.seen_at);
+    if hooks == 0 || installed_at.is_some_and(|installed_at| seen_at >= installed_at) {
+        return None;
+    }
+    let why = format!("Codex does not trust {hooks} of its hooks");
+    Some(problem(why, TRUST_IN_CODEX))
 }
 
 /// When a file below a directory was written last.

@@ -6,7 +6,10 @@ use std::{
     time::SystemTime,
 };
 
-use super::checks::{AgentProblem, problem};
+use super::{
+    checks::{AgentProblem, problem},
+    codex_trust::count_untrusted,
+};
 use crate::cli::{
     agent_programs::{AgentProgram, find_in_path, is_executable},
     hook::NamedTarget,
@@ -26,6 +29,8 @@ pub(super) struct Installation {
     pub installed_at: Option<SystemTime>,
     pub target: InstalledTarget,
     pub problem: Option<AgentProblem>,
+    /// Hooks of Codex that its user has not accepted.
+    pub untrusted: usize,
 }
 
 /// The service that the hooks ask, as the first of them says.
@@ -134,6 +139,9 @@ impl Installation {
         let entries = settings.entries();
         if entries.is_empty() {
             return None;
+        }
+        if program.agent == "codex" {
+            self.untrusted = count_untrusted(path, &settings.placed_entries());
         }
         let mut targets = entries
             .iter()

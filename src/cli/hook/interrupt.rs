@@ -7,7 +7,7 @@
 use std::{
     fs::{self, OpenOptions},
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -141,8 +141,11 @@ impl ProcessTable<'_> {
         self.0.join(pid.to_string()).join(file)
     }
 
+    /// The effective user.
     fn user_of(&self, pid: u32) -> Option<u32> {
-        Some(fs::metadata(self.path(pid, "")).ok()?.uid())
+        let text = fs::read_to_string(self.path(pid, "status")).ok()?;
+        let users = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        users.split_whitespace().nth(1)?.parse().ok()
     }
 
     /// The second field is the program's name in parentheses, which may hold spaces and
@@ -196,7 +199,14 @@ mod tests {
             let stat = format!("{pid} (a (b) c) S {parent} {fields} {started_at} 0 0\n");
             fs::write(dir.join("stat"), stat).unwrap();
             fs::write(dir.join("cmdline"), line.join("\0")).unwrap();
+            self.set_user(pid, 1000);
             symlink(executable, dir.join("exe")).unwrap();
+        }
+
+        fn set_user(&self, pid: u32, user: u32) {
+            let status = format!("Name:\ta\nUid:\t0\t{user}\t{user}\t{user}\nGid:\t0\n");
+            let path = self.0.path().join(pid.to_string()).join("status");
+            fs::write(path, status).unwrap();
         }
 
         /// The ancestor of process 100 that is this agent.
@@ -233,6 +243,20 @@ mod tests {
         assert_eq!(table.find("qwen"), Some(60));
         assert_eq!(table.find("gemini"), None);
         assert_eq!(table.find("no-agent"), None);
+    }
+
+    #[test]
+    fn an_ancestor_of_another_user_is_not_interrupted_nor_one_above_it() {
+        let table = FakeTable::new();
+        table.add(100, 90, 50, "/usr/bin/unstuck", &["unstuck"]);
+        table.add(90, 80, 40, SHELL.0, SHELL.1);
+        table.add(80, 1, 30, "/opt/codex/bin/codex", &["codex"]);
+        assert_eq!(table.find("codex"), Some(80));
+        for other in [80, 90] {
+            table.set_user(other, 1001);
+            assert_eq!(table.find("codex"), None);
+            table.set_user(other, 1000);
+        }
     }
 
     #[test]

@@ -160,6 +160,12 @@ impl SettingsFile {
 
     /// All hooks of ours, in the order of the file.
     pub fn entries(&self) -> Vec<HookEntry> {
+        let placed = self.placed_entries().into_iter();
+        placed.map(|(entry, _)| entry).collect()
+    }
+
+    /// The same with their places: the group of their event, and the hook in it.
+    pub fn placed_entries(&self) -> Vec<(HookEntry, (usize, usize))> {
         let root = self.root.to_serde_value().unwrap_or_default();
         let Some(events) = root.get("hooks").and_then(Value::as_object) else {
             return Vec::new();
@@ -174,16 +180,17 @@ impl SettingsFile {
         let mut entries = Vec::new();
         for event in names {
             let groups = events.get(&event).and_then(Value::as_array);
-            for group in groups.into_iter().flatten() {
+            for (group_at, group) in groups.into_iter().flatten().enumerate() {
                 let matcher = group.get("matcher").and_then(Value::as_str);
                 let hooks = group.get("hooks").and_then(Value::as_array);
-                for hook in hooks.into_iter().flatten() {
+                for (hook_at, hook) in hooks.into_iter().flatten().enumerate() {
                     if let Some(form) = HookForm::from_value(hook, &self.agent) {
-                        entries.push(HookEntry {
+                        let entry = HookEntry {
                             event: event.clone(),
                             matcher: matcher.map(str::to_owned),
                             form,
-                        });
+                        };
+                        entries.push((entry, (group_at, hook_at)));
                     }
                 }
             }

@@ -14,7 +14,7 @@ use anstream::AutoStream;
 use super::summary::{ReplayCounts, ReplaySummary};
 use crate::cli::{
     output::output_width,
-    text_format::{format_cost, pluralize, wrap},
+    text_format::{pluralize, wrap},
     trace::player::{TracePlayer, TraceVerdict},
 };
 
@@ -70,8 +70,8 @@ fn render_summary(summary: &ReplaySummary) -> String {
     };
     let saved = summary.saved;
     if saved.events > 0 {
-        let cost = format_cost(saved.events, saved.tokens, saved.cost_usd);
-        text += &format!(" Acting on the first verdict of each loop would have saved {cost}.");
+        let saved = saved.format();
+        text += &format!(" Acting on the first verdict of each loop would have saved {saved}.");
     } else if summary.verdicts.total > 0 {
         text += " Each verdict came with the last event of its loop: acting on it would have \
                  saved nothing.";
@@ -86,7 +86,7 @@ fn render_summary(summary: &ReplaySummary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::replay::summary::{ReplayVerdictTotals, WasteTotals};
+    use crate::cli::{replay::summary::ReplayVerdictTotals, waste::WasteTotals};
 
     #[track_caller]
     fn check(sessions: u64, looping: u64, verdicts: u64, saved: WasteTotals, expected: &str) {
@@ -110,6 +110,7 @@ mod tests {
         let saved = WasteTotals {
             events: 5,
             tokens: 12_300,
+            cached_tokens: 0,
             cost_usd: 0.41,
         };
         check(3, 0, 0, nothing, "37 events in 3 sessions: no loops.");

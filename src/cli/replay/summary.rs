@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use crate::{
-    cli::trace::player::TracePlayer,
+    cli::{trace::player::TracePlayer, waste::WasteTotals},
     domain::{Action, SessionStatus, Verdict, Waste},
 };
 
@@ -108,36 +108,6 @@ pub(super) struct ReplayVerdictTotals {
     pub total: u64,
     pub by_detector: BTreeMap<Arc<str>, u64>,
     pub by_action: CountsByAction,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct WasteTotals {
-    pub events: i64,
-    pub tokens: i64,
-    pub cost_usd: f64,
-}
-
-impl From<Waste> for WasteTotals {
-    fn from(waste: Waste) -> Self {
-        let Waste {
-            events,
-            tokens,
-            usd,
-        } = waste;
-        // Rounded to a billionth, to hide the error of binary fractions.
-        let rounded = (usd * 1e9).round() / 1e9;
-        // JSON has no infinity.
-        let cost_usd = if rounded.is_finite() {
-            rounded
-        } else {
-            usd.min(f64::MAX)
-        };
-        Self {
-            events,
-            tokens,
-            cost_usd,
-        }
-    }
 }
 
 impl ReplaySummary {

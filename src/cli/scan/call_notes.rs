@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
 };
+
+use foldhash::fast::RandomState;
 
 use crate::{
     cli::text_format::{sanitize, truncate},

@@ -4,13 +4,15 @@ use minijinja::{AutoEscape, Environment, Value, value::Serde};
 use serde::Serialize;
 
 use super::{
+    plot::PagePlot,
     report::{headline, scope, title, worst},
     session_report::SessionReport,
-    totals::{ScanSummary, format_time, ranked},
+    totals::{ScanGroup, ScanSummary, format_time, ranked},
 };
 use crate::cli::{
     CliError,
-    text_format::{format_cost, format_usd, group_digits, pluralize, sanitize, truncate},
+    text_format::{format_usd, group_digits, pluralize, sanitize, truncate},
+    waste::WasteTotals,
 };
 
 /// What the page shows.
@@ -18,13 +20,18 @@ use crate::cli::{
 struct Page {
     headline: String,
     scope: String,
+    facts: Vec<PageFact>,
+    weeks: PageWeeks,
     worst: Vec<PageSession>,
-    charts: [PageChart; 5],
-    saved: Option<String>,
-    rereads: String,
-    reread_tokens: String,
-    compactions: String,
-    compacted: String,
+    charts: [PageChart; 4],
+}
+
+/// A figure with what it means.
+#[derive(Serialize)]
+struct PageFact {
+    name: &'static str,
+    value: String,
+    detail: String,
 }
 
 #[derive(Serialize)]
@@ -51,6 +58,26 @@ struct PageBar {
     percent: f64,
 }
 
+/// A column for each week.
+#[derive(Serialize)]
+struct PageWeeks {
+    /// What the height of a column is.
+    unit: &'static str,
+    width: usize,
+    columns: Vec<PageWeek>,
+}
+
+#[derive(Serialize)]
+struct PageWeek {
+    x: usize,
+    title: String,
+    /// From 0 to 100, of all sessions.
+    height: f64,
+    /// The part of it that loops are.
+    looped: f64,
+    name: String,
+}
+
 #[derive(Serialize)]
 struct PageSession {
     time: String,
@@ -60,23 +87,17 @@ struct PageSession {
     detector: String,
     events: String,
     usd: String,
+    cost: String,
     prompt: String,
     reopen: String,
-    steps: Vec<PageStep>,
-}
-
-/// A call in the picture of a session.
-#[derive(Serialize)]
-struct PageStep {
-    x: usize,
-    class: &'static str,
+    plot: PagePlot,
 }
 
 /// Rows of a chart.
 const BARS_MAX: usize = 12;
 const WEEKS_MAX: usize = 26;
-/// Calls of a picture.
-const STEPS_SHOWN_MAX: usize = 240;
+/// The width of a week's column, with the gap.
+const WEEK_WIDTH: usize = 36;
 const PROMPT_COLUMNS_MAX: usize = 200;
 
 /// Without `full` there are no prompts, error texts, paths and names of projects.
@@ -86,20 +107,16 @@ pub(super) fn render_page(
     full: bool,
 ) -> Result<String, CliError> {
     let names = ProjectNames::new(summary, full);
-    let saved = &summary.saved;
     let worst = worst(sessions).into_iter();
     let page = Page {
         headline: headline(summary),
         scope: scope(summary),
+        facts: facts(summary),
+        weeks: weeks(summary),
         worst: worst
             .map(|report| page_session(report, names.get(&report.start.project), full))
             .collect(),
         charts: charts(summary, &names, full),
-        saved: (saved.events > 0).then(|| format_cost(saved.events, saved.tokens, saved.cost_usd)),
-        rereads: pluralize(summary.rereads, "unchanged re-read"),
-        reread_tokens: group_digits(summary.reread_tokens),
-        compactions: pluralize(summary.compactions, "compaction"),
-        compacted: pluralize(summary.compacted_sessions, "session"),
     };
     // All text is escaped.
     let mut environment = Environment::new();
@@ -137,7 +154,99 @@ impl ProjectNames {
     }
 }
 
-fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart; 5] {
+fn facts(summary: &ScanSummary) -> Vec<PageFact> {
+    let mut facts = Vec::new();
+    let mut add = |name, value, detail| {
+        facts.push(PageFact {
+            name,
+            value,
+            detail,
+        });
+    };
+    // Money, or events where there is none.
+    let money = |waste: &WasteTotals| match waste.cost_usd {
+        usd if usd > 0.0 => format_usd(usd),
+        _ => pluralize(waste.events.max(0).unsigned_abs(), "event"),
+    };
+    let use_of = |waste: &WasteTotals| {
+        let without_money = WasteTotals {
+            cost_usd: 0.0,
+            ..*waste
+        };
+        without_money.format()
+    };
+    if summary.looping_sessions > 0 {
+        let (wasted, saved) = (&summary.wasted, &summary.saved);
+        add("Wasted in loops", money(wasted), use_of(wasted));
+        if saved.events > 0 {
+            add("A guard would have saved", money(saved), use_of(saved));
+        }
+    }
+    // What helps also where nothing looped.
+    add(
+        "Failing calls",
+        group_digits(summary.failing_calls),
+        format!("at most {} in a row", summary.failing_streak),
+    );
+    add(
+        "Unchanged re-reads",
+        group_digits(summary.rereads),
+        format!("about {} tokens", group_digits(summary.reread_tokens)),
+    );
+    let compacted = pluralize(summary.compacted_sessions, "session");
+    let most = summary.compactions_max;
+    add(
+        "Compactions",
+        group_digits(summary.compactions),
+        match most {
+            ..=1 => format!("in {compacted}"),
+            _ => format!("in {compacted}, at most {most} in one"),
+        },
+    );
+    facts
+}
+
+/// Dollars by week, or sessions where there are none.
+fn weeks(summary: &ScanSummary) -> PageWeeks {
+    let weeks: Vec<_> = summary.by_week.iter().rev().take(WEEKS_MAX).collect();
+    let has_usd = weeks.iter().any(|(_, group)| group.cost_usd > 0.0);
+    let size = |group: &ScanGroup| {
+        if has_usd {
+            group.cost_usd
+        } else {
+            group.sessions as f64
+        }
+    };
+    let sizes = weeks.iter().map(|(_, group)| size(group));
+    let most = sizes.fold(f64::MIN_POSITIVE, f64::max);
+    let column = |(at, (week, group)): (usize, &(&String, &ScanGroup))| {
+        let looped = if has_usd {
+            group.wasted.cost_usd
+        } else {
+            group.looping_sessions as f64
+        };
+        let percent = |value: f64| (value / most * 1000.0).round() / 10.0;
+        let mut title = format!("week of {week}: {}", pluralize(group.sessions, "session"));
+        title += &format!(", {} looped", group_digits(group.looping_sessions));
+        if group.cost_usd > 0.0 {
+            title += &format!(", {}", format_usd(group.cost_usd));
+        }
+        PageWeek {
+            x: at * WEEK_WIDTH,
+            title,
+            height: percent(size(group)),
+            looped: percent(looped.min(size(group))),
+            name: week.get(5..).unwrap_or(week).to_owned(),
+        }
+    };
+    PageWeeks {
+        unit: if has_usd { "cost" } else { "sessions" },
+        width: weeks.len() * WEEK_WIDTH,
+        columns: weeks.iter().rev().enumerate().map(column).collect(),
+    }
+}
+
+fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart; 4] {
     // Dollars and sessions by detector, tool and project.
     let detectors = ranked(&summary.by_detector, |group| {
         (group.wasted.cost_usd, group.sessions)
@@ -163,10 +272,6 @@ fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart
             group.looping_sessions,
         ))
     });
-    // All sessions by week, oldest first.
-    let weeks: Vec<_> = summary.by_week.iter().rev().take(WEEKS_MAX).collect();
-    let weeks = weeks.into_iter().rev();
-    let weeks = weeks.map(|(week, group)| (week.clone(), group.cost_usd, group.sessions));
     // Failing calls by their text, or by tool.
     let failures: Vec<(String, f64, u64)> = if full {
         let failures = ranked(&summary.failures, |count| (0.0, *count)).into_iter();
@@ -183,28 +288,25 @@ fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart
         chart("Loops by detector", bars(detectors, "session")),
         chart("Loops by tool", bars(tools, "session")),
         chart("Loops by project", bars(projects, "session")),
-        chart(
-            "All sessions by week",
-            bars_in_order(weeks.collect(), "session"),
-        ),
         PageChart {
-            title: pluralize(summary.failing_calls, "failing call"),
+            title: if full {
+                "Failing calls by message"
+            } else {
+                "Failing calls by tool"
+            }
+            .to_owned(),
             note: format!("at most {} in a row", summary.failing_streak),
             rows: bars(failures, "call"),
         },
     ]
 }
 
-/// The largest bars, without empty ones.
+/// The largest bars, without empty ones, by dollars, or by counts where there are none.
 fn bars(rows: impl IntoIterator<Item = (String, f64, u64)>, unit: &str) -> Vec<PageBar> {
     let rows = rows
         .into_iter()
         .filter(|(_, usd, count)| *usd > 0.0 || *count > 0);
-    bars_in_order(rows.take(BARS_MAX).collect(), unit)
-}
-
-/// Bars by dollars, or by counts where there are none.
-fn bars_in_order(rows: Vec<(String, f64, u64)>, unit: &str) -> Vec<PageBar> {
+    let rows: Vec<_> = rows.take(BARS_MAX).collect();
     let has_usd = rows.iter().any(|(_, usd, _)| *usd > 0.0);
     let size = |usd: f64, count: u64| if has_usd { usd } else { count as f64 };
     let sizes = rows.iter().map(|(_, usd, count)| size(*usd, *count));
@@ -245,42 +347,9 @@ fn page_session(report: &SessionReport, project: String, full: bool) -> PageSess
         usd: report
             .wasted_usd()
             .map_or_else(|| "n/a".to_owned(), format_usd),
+        cost: report.cost.usd().map(format_usd).unwrap_or_default(),
         prompt: private(&report.end.first_prompt),
         reopen: private(&report.start.reopen),
-        steps: page_steps(report),
+        plot: PagePlot::new(&report.timeline, full),
     }
-}
-
-/// The calls around the loops.
-fn page_steps(report: &SessionReport) -> Vec<PageStep> {
-    let verdicts = || report.verdicts.iter();
-    let in_loop: std::collections::BTreeSet<i32> = verdicts()
-        .flat_map(|verdict| verdict.evidence.event_indexes.iter().copied())
-        .collect();
-    let verdict_at: std::collections::BTreeSet<i32> = verdicts()
-        .filter_map(|verdict| verdict.event_index)
-        .collect();
-    let last = verdict_at.last().copied().unwrap_or(i32::MAX);
-    // The picture ends some calls after the last verdict.
-    let end = report.steps.partition_point(|step| step.index <= last) + STEPS_SHOWN_MAX / 4;
-    let shown = report
-        .steps
-        .get(..end.min(report.steps.len()))
-        .unwrap_or_default();
-    let start = shown.len().saturating_sub(STEPS_SHOWN_MAX);
-    let shown = shown.iter().skip(start).enumerate();
-    shown
-        .map(|(x, step)| PageStep {
-            x: x * 4,
-            class: if verdict_at.contains(&step.index) {
-                "verdict"
-            } else if in_loop.contains(&step.index) {
-                "loop"
-            } else if step.failed {
-                "failed"
-            } else {
-                "call"
-            },
-        })
-        .collect()
 }

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     api,
-    cli::output::{to_json_line, to_proto_json_line},
+    cli::{
+        output::{to_json_line, to_proto_json_line},
+        waste::WasteTotals,
+    },
 };
 
 #[derive(Serialize)]
@@ -38,9 +41,10 @@ struct SessionFields<'a> {
     /// `null`: not known.
     cost_usd: Option<f64>,
     priced: &'static str,
-    wasted_events: i64,
-    wasted_tokens: i64,
-    wasted_usd: Option<f64>,
+    /// Dollars are 0 if the cost is not known.
+    wasted: WasteTotals,
+    /// What acting on the verdicts would have saved.
+    saved: WasteTotals,
     reopen: &'a str,
 }
 
@@ -78,7 +82,7 @@ fn session_fields<'a>(report: &'a SessionReport, model: &'a str) -> SessionLine<
             first_prompt: &end.first_prompt,
             first_event: end.first_event.and_then(format_time),
             last_event: end.last_event.and_then(format_time),
-            events: report.events,
+            events: end.events,
             calls: end.calls,
             compactions: end.compactions,
             verdicts: report.verdicts.len(),
@@ -89,9 +93,8 @@ fn session_fields<'a>(report: &'a SessionReport, model: &'a str) -> SessionLine<
                 SessionCost::Listed(_) => "list",
                 SessionCost::Unknown => "unknown",
             },
-            wasted_events: report.wasted.events,
-            wasted_tokens: report.wasted.tokens,
-            wasted_usd: report.wasted_usd(),
+            wasted: report.wasted,
+            saved: report.saved,
             reopen: &start.reopen,
         },
     }

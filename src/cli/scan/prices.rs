@@ -31,6 +31,7 @@ struct OwnPrice {
     output_cost_per_token: Option<f64>,
     cache_read_input_token_cost: Option<f64>,
     cache_creation_input_token_cost: Option<f64>,
+    cache_creation_input_token_cost_above_1hr: Option<f64>,
 }
 
 /// The source of the list prices, with its version in `Cargo.lock`.
@@ -76,10 +77,14 @@ impl PriceList {
         let plain = usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens;
         let cached = price.cache_read_input_token_cost.unwrap_or(input);
         let written = price.cache_creation_input_token_cost.unwrap_or(input);
+        let kept_longer = price.cache_creation_input_token_cost_above_1hr;
+        let kept_longer = kept_longer.unwrap_or(written);
+        let written_shortly = usage.cache_write_tokens - usage.cache_write_1h_tokens;
         Some(
             plain as f64 * input
                 + usage.cached_input_tokens as f64 * cached
-                + usage.cache_write_tokens as f64 * written
+                + written_shortly as f64 * written
+                + usage.cache_write_1h_tokens as f64 * kept_longer
                 + usage.output_tokens as f64 * price.output_cost_per_token?,
         )
     }
@@ -97,6 +102,10 @@ impl PriceList {
             (
                 UsageKey::CACHE_WRITE_TOKENS,
                 usage.cache_write_tokens as f64,
+            ),
+            (
+                UsageKey::CACHE_WRITE_1H_TOKENS,
+                usage.cache_write_1h_tokens as f64,
             ),
             (UsageKey::OUTPUT_TOKENS, usage.output_tokens as f64),
         ]);
@@ -138,6 +147,8 @@ fn bare_name(model: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn usage(model: &str) -> ModelUsage {
@@ -170,6 +181,35 @@ mod tests {
             ..usage("claude-3-5-sonnet")
         };
         check(&prices, &recorded, Some(0.5));
+    }
+
+    #[test]
+    fn a_response_has_the_price_of_its_day_and_of_its_length() {
+        let prices = PriceList::load(None).unwrap();
+        let on = |day: u64| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(day * 86_400));
+        let cost = |usage: &ModelUsage, day| prices.cost_usd(usage, on(day)).unwrap();
+        let plain = |model: &str, input_tokens| ModelUsage {
+            model: model.into(),
+            input_tokens,
+            ..ModelUsage::default()
+        };
+        // o3 became cheaper on 10 June 2025, which is day 20,249.
+        let o3 = plain("o3", 100_000);
+        assert_eq!((cost(&o3, 20_248), cost(&o3, 20_249)), (1.0, 0.2));
+        // Two responses of 150,000 tokens cost less than one of 300,000.
+        let (short, long) = (
+            plain("gemini-2.5-pro", 150_000),
+            plain("gemini-2.5-pro", 300_000),
+        );
+        assert!(2.0 * cost(&short, 20_500) < cost(&long, 20_500));
+        // What is kept for an hour costs twice the input, otherwise 1.25 times.
+        let written = |cache_write_1h_tokens| ModelUsage {
+            cache_write_tokens: 100_000,
+            cache_write_1h_tokens,
+            ..plain("claude-sonnet-4-5", 100_000)
+        };
+        let dollars = [0, 100_000].map(|kept| (cost(&written(kept), 20_500) * 1e6).round());
+        assert_eq!(dollars, [375_000.0, 600_000.0]);
     }
 
     #[test]

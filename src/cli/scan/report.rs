@@ -9,14 +9,14 @@ use super::{
 use crate::{
     api,
     cli::{
-        output::render_table,
+        output::{render_table, terminal_dimensions},
+        session::timeline::write_timeline,
         style::{BOLD, DIM},
-        text_format::{
-            format_cost, format_usd, group_digits, pluralize, sanitize, sparkline, truncate, wrap,
-        },
+        text_format::{format_usd, group_digits, pluralize, sanitize, sparkline, truncate, wrap},
         verdict::VerdictBlock,
     },
     ingest::transcripts::find_format,
+    pb,
 };
 
 /// Sessions that are listed.
@@ -25,6 +25,8 @@ pub(super) const WORST_MAX: usize = 10;
 const ROWS_MAX: usize = 8;
 /// Weeks of a spark line.
 const WEEKS_MAX: usize = 26;
+/// Models without a price that are named.
+const MODELS_MAX: usize = 4;
 /// The columns of a first prompt.
 const PROMPT_COLUMNS_MAX: usize = 60;
 const NAME_COLUMNS_MAX: usize = 40;
@@ -49,7 +51,7 @@ pub(super) fn write_report(
         writeln!(out, "{DIM}{line}{DIM:#}")?;
     }
     write_worst(out, sessions, columns)?;
-    write_groups(out, summary)?;
+    write_groups(out, summary, columns)?;
     write_notes(out, summary)?;
     writeln!(out, "\nguard them: unstuck init")
 }
@@ -75,7 +77,7 @@ pub(super) fn headline(summary: &ScanSummary) -> String {
         let (part, whole) = (format_usd(wasted.cost_usd), format_usd(summary.cost_usd));
         text += &format!("{part} of {whole} ({share:.1} %)");
     } else {
-        text += &format_cost(wasted.events, wasted.tokens, 0.0);
+        text += &wasted.format();
         text += if summary.priced.unknown == summary.sessions {
             "; cost n/a"
         } else {
@@ -115,7 +117,13 @@ pub(super) fn scope(summary: &ScanSummary) -> String {
         );
     }
     if priced.unknown > 0 {
-        text += &format!(" Cost n/a: {}.", pluralize(priced.unknown, "session"));
+        text += &format!(" Cost n/a: {}", pluralize(priced.unknown, "session"));
+        let models = ranked(&summary.unpriced_models, |count| (0.0, *count)).into_iter();
+        let models: Vec<_> = models.take(MODELS_MAX).map(|(model, _)| model).collect();
+        if !models.is_empty() {
+            text += &format!(" (no price for {})", models.join(", "));
+        }
+        text += ".";
     }
     if summary.bad_lines > 0 {
         text += &format!(
@@ -137,7 +145,7 @@ pub(super) fn worst(sessions: &[SessionReport]) -> Vec<&SessionReport> {
         .filter(|report| report.is_looping())
         .collect();
     worst.sort_by(|a, b| {
-        let dollars = b.wasted.usd.total_cmp(&a.wasted.usd);
+        let dollars = b.wasted.cost_usd.total_cmp(&a.wasted.cost_usd);
         dollars.then(b.wasted.events.cmp(&a.wasted.events))
     });
     worst.truncate(WORST_MAX);
@@ -157,29 +165,26 @@ fn write_worst(out: &mut impl Write, sessions: &[SessionReport], columns: usize)
 }
 
 fn write_session(out: &mut impl Write, report: &SessionReport, columns: usize) -> io::Result<()> {
-    let time = report.time().and_then(format_time).unwrap_or_default();
-    let time = time.get(..16).unwrap_or_default().replace('T', " ");
+    // Money and detector, then what and where it is.
     let usd = report
         .wasted_usd()
         .map_or_else(|| "n/a".to_owned(), format_usd);
-    let detector = report
-        .main_verdict()
-        .map(|verdict| verdict.detector.to_string());
+    let cost = report.cost.usd().map(format_usd);
+    let cost = cost.map_or_else(String::new, |cost| format!(" of {cost}"));
+    let detector = report.main_verdict().map(|verdict| &*verdict.detector);
+    let detector = detector.unwrap_or("no loop");
     let events = pluralize(report.wasted.events.max(0).unsigned_abs(), "event");
+    writeln!(out, "{BOLD}{usd}{BOLD:#}{cost}, {detector}, {events}")?;
+    let time = report.time().and_then(format_time).unwrap_or_default();
+    let time = time.get(..16).unwrap_or_default().replace('T', " ");
     let project = sanitize(&report.start.project);
     let model = sanitize(&report.end.main_model());
-    let what = [
-        time,
-        usd,
-        detector.unwrap_or_default(),
-        events,
-        project,
-        title(report.start.agent).to_owned(),
-        model,
-    ];
-    let what: Vec<_> = what.into_iter().filter(|part| !part.is_empty()).collect();
-    writeln!(out, "{}", truncate(&what.join("  "), columns.max(100)))?;
-    let prompt = truncate(&sanitize(&report.end.first_prompt), PROMPT_COLUMNS_MAX);
+    let place = [&*time, &*project, title(report.start.agent), &*model];
+    let place: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
+    let width = columns.saturating_sub(4);
+    writeln!(out, "    {}", truncate(&place.join(", "), width))?;
+    let prompt = &sanitize(&report.end.first_prompt);
+    let prompt = truncate(prompt, PROMPT_COLUMNS_MAX.min(width));
     if !prompt.is_empty() {
         writeln!(out, "    {DIM}{prompt}{DIM:#}")?;
     }
@@ -190,7 +195,7 @@ fn write_session(out: &mut impl Write, report: &SessionReport, columns: usize) -
     Ok(())
 }
 
-fn write_groups(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
+fn write_groups(out: &mut impl Write, summary: &ScanSummary, columns: usize) -> io::Result<()> {
     write_group(out, "detector", ranked(&summary.by_detector, waste_key))?;
     // Tools of loops, not all.
     let tools = ranked(&summary.by_tool, |tool| {
@@ -199,7 +204,9 @@ fn write_groups(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
     let tools = tools
         .into_iter()
         .filter(|(_, tool)| tool.looping_sessions > 0);
+    let tools: Vec<_> = tools.collect();
     let rows: Vec<_> = tools
+        .iter()
         .take(ROWS_MAX)
         .map(|(name, tool)| {
             [
@@ -214,13 +221,17 @@ fn write_groups(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
     if !rows.is_empty() {
         let header = ["tool", "calls", "failing", "looped", "wasted"].map(str::to_owned);
         writeln!(out, "\n{}", render_table(header, rows, GAP))?;
+        write_left_out(out, tools.len())?;
     }
     write_group(out, "project", ranked(&summary.by_project, waste_key))?;
     write_weeks(out, summary)?;
     let saved = &summary.saved;
     if saved.events > 0 {
-        let cost = format_cost(saved.events, saved.tokens, saved.cost_usd);
-        writeln!(out, "\nAn active guard would have saved {cost}.")?;
+        let text = format!("An active guard would have saved {}.", saved.format());
+        writeln!(out)?;
+        for line in wrap(&text, columns) {
+            writeln!(out, "{line}")?;
+        }
     }
     Ok(())
 }
@@ -244,6 +255,7 @@ fn write_group(out: &mut impl Write, name: &str, groups: Vec<(&str, ScanGroup)>)
     if groups.is_empty() {
         return Ok(());
     }
+    let all = groups.len();
     let rows = groups.into_iter().take(ROWS_MAX).map(|(name, group)| {
         [
             truncate(&sanitize(name), NAME_COLUMNS_MAX),
@@ -254,7 +266,15 @@ fn write_group(out: &mut impl Write, name: &str, groups: Vec<(&str, ScanGroup)>)
         ]
     });
     let header = [name, "sessions", "looped", "cost", "wasted"].map(str::to_owned);
-    writeln!(out, "\n{}", render_table(header, rows, GAP))
+    writeln!(out, "\n{}", render_table(header, rows, GAP))?;
+    write_left_out(out, all)
+}
+
+fn write_left_out(out: &mut impl Write, rows: usize) -> io::Result<()> {
+    match rows.saturating_sub(ROWS_MAX) {
+        0 => Ok(()),
+        more => writeln!(out, "{DIM}and {more} more{DIM:#}"),
+    }
 }
 
 fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
@@ -267,6 +287,10 @@ fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
         let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         sparkline(values.into_iter().map(|value| value / most))
     };
+    // One point is no line.
+    if weeks.len() < 2 {
+        return Ok(());
+    }
     writeln!(out, "\nby week, {first} to {last}")?;
     writeln!(out, "  sessions {}", line(&|group| group.sessions as f64))?;
     writeln!(out, "  cost     {}", line(&|group| group.cost_usd))?;
@@ -300,12 +324,16 @@ fn write_notes(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
             pluralize(summary.compactions, "compaction"),
             pluralize(summary.compacted_sessions, "session"),
         );
-        writeln!(out, "{all} in {sessions}")?;
+        let most = match summary.compactions_max {
+            ..=1 => String::new(),
+            most => format!(", at most {most} in one"),
+        };
+        writeln!(out, "{all} in {sessions}{most}")?;
     }
     Ok(())
 }
 
-/// Sessions with all their verdicts.
+/// Sessions with all their verdicts, and the events around the dearest loop.
 pub(super) fn write_sessions(
     out: &mut impl Write,
     sessions: &[SessionReport],
@@ -314,13 +342,23 @@ pub(super) fn write_sessions(
     for report in sessions {
         writeln!(out, "{BOLD}{}{BOLD:#}", sanitize(&report.start.session_id))?;
         write_session(out, report, columns)?;
-        writeln!(
-            out,
-            "    {}\n",
-            sanitize(&report.start.path.display().to_string())
-        )?;
+        let path = sanitize(&report.start.path.display().to_string());
+        writeln!(out, "    {path}\n")?;
         for verdict in &report.verdicts {
             VerdictBlock::new(&api::present_verdict(verdict)).write(out, columns)?;
+        }
+        let verdicts = report.timeline.verdicts.iter();
+        let around_loop = pb::GetSessionResponse {
+            session: Some(pb::Session {
+                last_verdicts: verdicts.map(|it| api::present_verdict(it)).collect(),
+                ..pb::Session::default()
+            }),
+            timeline: report.timeline.entries.clone(),
+            ..pb::GetSessionResponse::default()
+        };
+        if !around_loop.timeline.is_empty() {
+            let width_max = terminal_dimensions().map(|(width, _)| width);
+            write_timeline(out, &around_loop, width_max)?;
         }
     }
     Ok(())

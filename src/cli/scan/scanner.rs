@@ -13,13 +13,14 @@ use super::{
     session_report::{SessionCollector, SessionReport},
 };
 use crate::{
+    api,
     cli::{
         CliError,
         trace::{line::TraceLine, player::TracePlayer, reader::progress_bar},
     },
     config::Config,
     domain::{Action, SessionId},
-    ingest::transcripts::{ReadProblem, SessionEnd, Transcript, TranscriptItem},
+    ingest::transcripts::{ReadProblem, SessionEnd, Transcript, TranscriptEvent, TranscriptItem},
 };
 
 /// Plays transcripts.
@@ -27,6 +28,8 @@ pub(super) struct TranscriptScanner<'a> {
     pub profile: Option<&'a str>,
     pub prices: &'a PriceList,
     pub filter: ScanFilter<'a>,
+    /// Whether the events around loops are kept.
+    pub wants_timelines: bool,
 }
 
 /// Which sessions are reported.
@@ -144,17 +147,10 @@ impl TranscriptScanner<'_> {
         transcript.read(&mut |item| match item {
             TranscriptItem::Start(start) => open = Some(SessionCollector::new(start)),
             TranscriptItem::Event(event) => {
-                if let Some(collector) = &mut open {
-                    let line = TraceLine::Event(collector.observe(event, self.prices));
-                    match player.play(&line) {
-                        Ok(Some(played)) => collector.push_verdict(played.verdict),
-                        Ok(None) => {}
-                        Err(error) => found.push_problem(ReadProblem {
-                            path: collector.start().path.clone(),
-                            line: 0,
-                            what: error.to_string(),
-                        }),
-                    }
+                if let Some(collector) = &mut open
+                    && let Err(problem) = self.play(event, collector, player)
+                {
+                    found.push_problem(problem);
                 }
             }
             TranscriptItem::End(end) => {
@@ -169,15 +165,63 @@ impl TranscriptScanner<'_> {
         found
     }
 
+    fn play(
+        &self,
+        event: TranscriptEvent,
+        collector: &mut SessionCollector,
+        player: &mut TracePlayer,
+    ) -> Result<(), ReadProblem> {
+        let event = collector.observe(event, self.prices);
+        let id = event.session.clone();
+        let played = player.play(&TraceLine::Event(event));
+        let played = played.map_err(|error| ReadProblem {
+            path: collector.start().path.clone(),
+            line: 0,
+            what: error.to_string(),
+        })?;
+        let verdict = played.map(|played| played.verdict);
+        let is_terminated = verdict.as_ref().is_some_and(|verdict| verdict.terminates());
+        if let Some(verdict) = verdict {
+            collector.push_verdict(verdict);
+        } else if collector.is_timeline_due() {
+            self.keep_timeline(collector, &id, player);
+        }
+        // The agent went on, since nothing stopped it.
+        if is_terminated {
+            self.keep_timeline(collector, &id, player);
+            if let Some(view) = player.reset_session(&id) {
+                collector.end_part(&view);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_timeline(
+        &self,
+        collector: &mut SessionCollector,
+        id: &SessionId,
+        player: &TracePlayer,
+    ) {
+        if self.wants_timelines && collector.is_timeline_missing() {
+            let entries = player.timeline(id);
+            let entries = entries.iter().map(api::present_timeline_entry);
+            collector.set_timeline(entries.collect());
+        }
+    }
+
     fn finish(
         &self,
-        collector: SessionCollector,
+        mut collector: SessionCollector,
         end: SessionEnd,
         player: &mut TracePlayer,
     ) -> SessionReport {
-        let id = SessionId::parse(&collector.start().session_id).ok();
-        let view = id.and_then(|id| player.end_session(&id));
-        collector.finish(end, view, self.prices)
+        if let Ok(id) = SessionId::parse(&collector.start().session_id) {
+            self.keep_timeline(&mut collector, &id, player);
+            if let Some(view) = player.end_session(&id) {
+                collector.end_part(&view);
+            }
+        }
+        collector.finish(end, self.prices)
     }
 }
 

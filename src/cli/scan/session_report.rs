@@ -7,8 +7,10 @@ use super::{
     prices::PriceList,
 };
 use crate::{
-    domain::{Action, BUDGET, Event, EventBody, Outcome, SessionView, Verdict, Waste},
-    ingest::transcripts::{SessionEnd, SessionStart, TranscriptEvent},
+    cli::waste::WasteTotals,
+    domain::{Action, BUDGET, Event, SessionView, Verdict, Waste},
+    ingest::transcripts::{ModelUsage, SessionEnd, SessionStart, TranscriptEvent},
+    pb,
 };
 
 /// A session of a transcript, played to its end.
@@ -18,21 +20,22 @@ pub(super) struct SessionReport {
     pub verdicts: Vec<Arc<Verdict>>,
     pub cost: SessionCost,
     /// What its loops cost. Dollars only if the price of the session is known.
-    pub wasted: Waste,
+    pub wasted: WasteTotals,
     /// What acting on the verdicts would have saved.
-    pub saved: Waste,
-    pub events: u64,
-    pub is_terminated: bool,
+    pub saved: WasteTotals,
     pub notes: CallNotes,
-    /// The calls of a session with verdicts, for a picture.
-    pub steps: Vec<CallStep>,
+    /// A model without a price.
+    pub unpriced_model: Option<Arc<str>>,
+    /// The events around its dearest loop, if they were asked for.
+    pub timeline: LoopTimeline,
 }
 
-/// A call, for a picture.
-#[derive(Clone, Copy)]
-pub(super) struct CallStep {
-    pub index: i32,
-    pub failed: bool,
+/// The events around a loop.
+#[derive(Default)]
+pub(super) struct LoopTimeline {
+    pub entries: Vec<pb::TimelineEntry>,
+    /// The verdicts on them.
+    pub verdicts: Vec<Arc<Verdict>>,
 }
 
 /// What a session cost.
@@ -63,9 +66,10 @@ impl SessionReport {
 
     /// The verdict about its dearest loop.
     pub fn main_verdict(&self) -> Option<&Arc<Verdict>> {
-        let loops = self.verdicts.iter().filter(|verdict| {
-            verdict.effective_action() >= Some(Action::Warn) && &*verdict.detector != BUDGET
-        });
+        let loops = self
+            .verdicts
+            .iter()
+            .filter(|verdict| is_about_loop(verdict));
         loops.max_by(|a, b| {
             let dollars = a.wasted.usd.total_cmp(&b.wasted.usd);
             dollars.then(a.wasted.events.cmp(&b.wasted.events))
@@ -85,35 +89,51 @@ impl SessionReport {
 
     /// The cost of its loops; `None`: not known.
     pub fn wasted_usd(&self) -> Option<f64> {
-        self.cost.usd().map(|_| self.wasted.usd)
+        self.cost.usd().map(|_| self.wasted.cost_usd)
     }
+}
+
+fn is_about_loop(verdict: &Verdict) -> bool {
+    verdict.effective_action() >= Some(Action::Warn) && &*verdict.detector != BUDGET
 }
 
 /// Collects what is reported of a session while it is played.
 pub(super) struct SessionCollector {
     start: SessionStart,
     notes: NoteTaker,
-    steps: Vec<CallStep>,
-    index: i32,
     verdicts: Vec<Arc<Verdict>>,
+    /// Of the parts that ended with a termination.
+    wasted: Waste,
+    saved: Waste,
     /// The sum of the responses; `None`: the price of one is not known.
     listed_usd: Option<f64>,
     has_recorded_responses: bool,
+    timeline: LoopTimeline,
+    /// The cost of the dearest loop so far.
+    dearest: (f64, i64),
+    /// The verdicts since the session began or was reset.
+    recent_verdicts: Vec<Arc<Verdict>>,
+    /// Events until the timeline of the dearest loop is taken; `None`: it was.
+    events_to_timeline: Option<u32>,
 }
 
-/// Calls of a picture.
-const STEPS_MAX: usize = 2_000;
+/// Events after a verdict that a timeline shows, of the 32 calls that an engine remembers.
+const EVENTS_AFTER_VERDICT: u32 = 8;
 
 impl SessionCollector {
     pub fn new(start: SessionStart) -> Self {
         Self {
             start,
             notes: NoteTaker::default(),
-            steps: Vec::new(),
-            index: 0,
             verdicts: Vec::new(),
+            wasted: Waste::default(),
+            saved: Waste::default(),
             listed_usd: Some(0.0),
             has_recorded_responses: true,
+            timeline: LoopTimeline::default(),
+            dearest: (0.0, 0),
+            recent_verdicts: Vec::new(),
+            events_to_timeline: None,
         }
     }
 
@@ -132,54 +152,70 @@ impl SessionCollector {
             event.cost.usd += usd.unwrap_or_default();
         }
         self.notes.observe(&event);
-        if let EventBody::Call(call) = &event.body
-            && self.steps.len() < STEPS_MAX
-        {
-            self.steps.push(CallStep {
-                index: self.index,
-                failed: call.outcome == Some(Outcome::Error),
-            });
-        }
-        self.index = self.index.saturating_add(1);
         event
     }
 
     pub fn push_verdict(&mut self, verdict: Arc<Verdict>) {
+        self.recent_verdicts.push(verdict.clone());
+        let cost = (verdict.wasted.usd, verdict.wasted.events);
+        if is_about_loop(&verdict) && cost >= self.dearest {
+            self.dearest = cost;
+            self.events_to_timeline = Some(EVENTS_AFTER_VERDICT);
+        }
         self.verdicts.push(verdict);
     }
 
-    pub fn finish(
-        self,
-        end: SessionEnd,
-        view: Option<SessionView>,
-        prices: &PriceList,
-    ) -> SessionReport {
+    /// Whether the timeline of the dearest loop is to be taken after this event.
+    pub fn is_timeline_due(&mut self) -> bool {
+        let events = self.events_to_timeline;
+        self.events_to_timeline = events.map(|events| events.saturating_sub(1));
+        events == Some(0)
+    }
+
+    /// The last chance to take the timeline, before the session ends or is reset.
+    pub fn is_timeline_missing(&self) -> bool {
+        self.events_to_timeline.is_some()
+    }
+
+    pub fn set_timeline(&mut self, entries: Vec<pb::TimelineEntry>) {
+        self.events_to_timeline = None;
+        self.timeline = LoopTimeline {
+            entries,
+            verdicts: self.recent_verdicts.clone(),
+        };
+    }
+
+    /// A part of the session is over: a verdict ended it.
+    pub fn end_part(&mut self, view: &SessionView) {
+        self.wasted += view.wasted;
+        self.saved += view.avoidable;
+        self.recent_verdicts.clear();
+    }
+
+    pub fn finish(self, end: SessionEnd, prices: &PriceList) -> SessionReport {
         let cost = self.cost(&end, prices);
-        let (wasted, saved) = view
-            .as_ref()
-            .map(|view| (view.wasted, view.avoidable))
-            .unwrap_or_default();
         // No part costs more than the whole.
         let bound = |mut waste: Waste| {
             waste.usd = waste.usd.min(cost.usd().unwrap_or_default());
-            waste
+            WasteTotals::from(waste)
         };
-        let steps = if self.verdicts.is_empty() {
-            Vec::new()
-        } else {
-            self.steps
+        let unpriced = end.usage.iter().filter(|usage| {
+            !usage.model.is_empty() && prices.cost_usd(usage, end.last_event).is_none()
+        });
+        let unpriced_model = match cost {
+            SessionCost::Unknown => unpriced.map(|usage| usage.model.clone()).next(),
+            SessionCost::Recorded(_) | SessionCost::Listed(_) => None,
         };
         SessionReport {
-            wasted: bound(wasted),
-            saved: bound(saved),
-            events: end.events,
-            is_terminated: view.is_some_and(|view| view.termination.is_some()),
+            wasted: bound(self.wasted),
+            saved: bound(self.saved),
             start: self.start,
             end,
             verdicts: self.verdicts,
             cost,
             notes: self.notes.notes,
-            steps,
+            unpriced_model,
+            timeline: self.timeline,
         }
     }
 
@@ -190,16 +226,16 @@ impl SessionCollector {
         if end.usage.is_empty() {
             return SessionCost::Unknown;
         }
-        // Responses that led to no event are only in the totals of the session.
-        let known =
-            |usage: &crate::ingest::transcripts::ModelUsage| prices.cost_usd(usage, end.last_event);
-        let total: Option<f64> = end.usage.iter().map(known).sum();
-        match (self.listed_usd, total) {
-            (Some(listed), Some(total)) if self.has_recorded_responses => {
-                SessionCost::Recorded(listed.max(total))
-            }
-            (Some(listed), Some(total)) => SessionCost::Listed(listed.max(total)),
-            _ => SessionCost::Unknown,
+        // A long response has another price than two short ones, so each has its own.
+        let known = |usage: &ModelUsage| prices.cost_usd(usage, end.last_event);
+        let others: Option<f64> = end.other_responses.iter().map(known).sum();
+        let mut others_recorded = end.other_responses.iter();
+        let is_recorded = self.has_recorded_responses
+            && others_recorded.all(|response| response.cost_usd.is_some());
+        match self.listed_usd.zip(others) {
+            Some((events, others)) if is_recorded => SessionCost::Recorded(events + others),
+            Some((events, others)) => SessionCost::Listed(events + others),
+            None => SessionCost::Unknown,
         }
     }
 }

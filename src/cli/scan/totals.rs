@@ -10,7 +10,10 @@ use super::{
     scanner::ScanResult,
     session_report::{SessionCost, SessionReport},
 };
-use crate::domain::Waste;
+use crate::{
+    cli::{text_format::sanitize, waste::WasteTotals},
+    domain::Action,
+};
 
 /// The sums of a scan, also as JSON.
 #[derive(Serialize)]
@@ -31,10 +34,12 @@ pub(super) struct ScanSummary {
     pub last_event: Option<String>,
     /// Of the sessions whose price is known.
     pub cost_usd: f64,
-    pub wasted: ScanWaste,
-    pub saved: ScanWaste,
+    pub wasted: WasteTotals,
+    pub saved: WasteTotals,
     pub priced: PricedSessions,
     pub prices: &'static str,
+    /// Models without a price, with their sessions.
+    pub unpriced_models: BTreeMap<String, u64>,
     pub by_agent: BTreeMap<String, ScanGroup>,
     pub by_detector: BTreeMap<String, ScanGroup>,
     pub by_tool: BTreeMap<String, ToolGroup>,
@@ -48,6 +53,8 @@ pub(super) struct ScanSummary {
     pub failing_streak: u64,
     pub compactions: u64,
     pub compacted_sessions: u64,
+    /// In one session, at most.
+    pub compactions_max: u64,
 }
 
 /// Sessions by where their cost is from.
@@ -58,28 +65,13 @@ pub(super) struct PricedSessions {
     pub unknown: u64,
 }
 
-#[derive(Clone, Copy, Default, Serialize)]
-pub(super) struct ScanWaste {
-    pub events: i64,
-    pub tokens: i64,
-    pub cost_usd: f64,
-}
-
-impl ScanWaste {
-    fn add(&mut self, waste: Waste) {
-        self.events = self.events.saturating_add(waste.events);
-        self.tokens = self.tokens.saturating_add(waste.tokens);
-        self.cost_usd += waste.usd;
-    }
-}
-
 /// Sessions with something in common.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct ScanGroup {
     pub sessions: u64,
     pub looping_sessions: u64,
     pub cost_usd: f64,
-    pub wasted: ScanWaste,
+    pub wasted: WasteTotals,
 }
 
 impl ScanGroup {
@@ -88,7 +80,7 @@ impl ScanGroup {
         self.cost_usd += report.cost.usd().unwrap_or_default();
         if report.is_looping() {
             self.looping_sessions += 1;
-            self.wasted.add(report.wasted);
+            self.wasted += report.wasted;
         }
     }
 }
@@ -98,7 +90,7 @@ pub(super) struct ToolGroup {
     pub calls: u64,
     pub failing: u64,
     pub looping_sessions: u64,
-    pub wasted: ScanWaste,
+    pub wasted: WasteTotals,
 }
 
 /// Where the directory of a session is not known.
@@ -132,10 +124,11 @@ impl ScanSummary {
                 .max()
                 .and_then(format_time),
             cost_usd: 0.0,
-            wasted: ScanWaste::default(),
-            saved: ScanWaste::default(),
+            wasted: WasteTotals::default(),
+            saved: WasteTotals::default(),
             priced: PricedSessions::default(),
             prices,
+            unpriced_models: BTreeMap::new(),
             // The groups.
             by_agent: BTreeMap::new(),
             by_detector: BTreeMap::new(),
@@ -149,6 +142,7 @@ impl ScanSummary {
             failing_streak: notes.failing_streak,
             compactions: 0,
             compacted_sessions: 0,
+            compactions_max: 0,
         };
         // The calls of all sessions, then each session.
         for (tool, counts) in &notes.tools {
@@ -164,11 +158,15 @@ impl ScanSummary {
 
     fn add(&mut self, report: &SessionReport) {
         // The sums of all sessions.
-        self.events += report.events;
+        self.events += report.end.events;
         self.verdicts += report.verdicts.len() as u64;
-        self.terminated_sessions += u64::from(report.is_terminated);
+        self.terminated_sessions += u64::from(report.strongest_action() == Some(Action::Terminate));
         self.compactions += report.end.compactions;
         self.compacted_sessions += u64::from(report.end.compactions > 0);
+        self.compactions_max = self.compactions_max.max(report.end.compactions);
+        if let Some(model) = &report.unpriced_model {
+            *self.unpriced_models.entry(sanitize(model)).or_default() += 1;
+        }
         self.cost_usd += report.cost.usd().unwrap_or_default();
         *match report.cost {
             SessionCost::Recorded(_) => &mut self.priced.exact,
@@ -194,14 +192,14 @@ impl ScanSummary {
             return;
         };
         self.looping_sessions += 1;
-        self.wasted.add(report.wasted);
-        self.saved.add(report.saved);
+        self.wasted += report.wasted;
+        self.saved += report.saved;
         let detector = verdict.detector.to_string();
         self.by_detector.entry(detector).or_default().add(report);
         if let Some(member) = verdict.members.first() {
             let tool = self.by_tool.entry(member.tool.clone()).or_default();
             tool.looping_sessions += 1;
-            tool.wasted.add(report.wasted);
+            tool.wasted += report.wasted;
         }
     }
 }

@@ -16,11 +16,11 @@ enum Lane {
 
 /// The columns of a timeline. Equal calls share one, and so do the members of a
 /// loop that differ.
-pub(super) struct Lanes(Vec<Lane>);
+pub(in crate::cli) struct Lanes(Vec<Lane>);
 
 /// The column and the mark of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LanePosition {
+pub(in crate::cli) struct LanePosition {
     pub lane: usize,
     pub mark: char,
 }

@@ -28,7 +28,7 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// Writes the retained events, with the members of each loop aligned.
-pub(super) fn write_timeline(
+pub(in crate::cli) fn write_timeline(
     out: &mut impl Write,
     response: &GetSessionResponse,
     width_max: Option<usize>,

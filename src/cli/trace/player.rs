@@ -10,8 +10,8 @@ use super::line::{TraceLine, TraceLineError};
 use crate::{
     cli::CliError,
     config::Config,
-    domain::{Labels, SessionId, SessionView, Verdict, VerdictId},
-    engine::{Engine, Limits, RecordOutcome, RunMode},
+    domain::{Labels, SessionId, SessionView, TimelineEntry, Verdict, VerdictId},
+    engine::{Engine, Limits, OperatorRequest, RecordOutcome, RunMode},
     telemetry::Metrics,
 };
 
@@ -137,6 +137,27 @@ impl TracePlayer {
             .filter_map(|session| Some((self.engine.get(&session.id)?, session.has_verdict)))
     }
 
+    /// The latest events of a session, oldest first.
+    pub fn timeline(&self, id: &SessionId) -> Vec<TimelineEntry> {
+        let detail = self.engine.detail(id);
+        detail.map_or_else(Vec::new, |detail| detail.timeline)
+    }
+
+    /// Goes on with a session that a verdict terminated, as if an operator had reset it.
+    /// Returns its state before.
+    pub fn reset_session(&mut self, id: &SessionId) -> Option<SessionView> {
+        let index = *self.session_indexes.get(id)?;
+        let now = self.sessions.get(index)?.clock;
+        let view = self.engine.get(id)?;
+        let request = OperatorRequest {
+            reason: "recorded",
+            operator: "scan",
+        };
+        let verdict = self.engine.issue_reset(id, &request, now)?;
+        self.engine.apply_reset(id, &verdict, now);
+        Some(view)
+    }
+
     /// Ends a session and returns its last state. Of its events nothing is kept.
     pub fn end_session(&mut self, id: &SessionId) -> Option<SessionView> {
         let index = self.session_indexes.remove(id)?;
@@ -182,8 +203,8 @@ fn lift_server_limits(limits: Limits) -> Limits {
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
         tombstone_bytes_max: usize::MAX,
-        // A replay never queries a closed session.
-        post_mortem_bytes_max: 0,
+        // The timeline of a session that was just terminated.
+        post_mortem_bytes_max: 1024 * 1024,
         agents_max,
         event_ids_max,
         breaker: None,

@@ -73,7 +73,7 @@ function openDialog(action, session, me, onDone) {
   const form = el("form", { method: "dialog", novalidate: true },
     el("h2", { id: "dialog-title" }, `${action.label} `, el("bdi", { class: "mono" }, sanitize(session.session_id)), "?"),
     el("ul", { id: "effects" }, action.effects(status).map((line) => el("li", null, line)), el("li", null, me.name ? `The action is recorded in the audit log with the reason and your name, ${me.name}.` : "The action is recorded in the audit log with your name and reason.")),
-    el("p", { class: "muted" }, `Usage: ${format.cost(session.events, (session.usage?.input_tokens ?? 0) + (session.usage?.output_tokens ?? 0), session.usage?.cost_usd)}; ${format.age(session.create_time)} old, ${status}.`),
+    el("p", { class: "muted" }, `Usage: ${format.cost(format.used(session))}; ${format.age(session.create_time)} old, ${status}.`),
     duration && field("Duration", duration),
     field("Reason (required)", reason),
     name && field("Your name, for the audit log", name),

@@ -97,6 +97,6 @@ export function verdictRow(verdict) {
       verdict.reason ? untrusted(verdict.reason, { class: "muted" }) : null,
       verdict.operator ? el("span", { class: "muted" }, ", ", untrusted(verdict.operator)) : null,
       verdict.feedback ? el("span", { class: "muted" }, " · ", feedbackText(verdict.feedback)) : null),
-    el("span", { class: "muted cost", title: wasted.events ? format.cost(wasted.events, wasted.tokens, wasted.cost_usd) : null },
+    el("span", { class: "muted cost", title: wasted.events ? format.cost(wasted) : null },
       wasted.events ? format.counted(wasted.events, "event") : "", wasted.cost_usd ? `, ${format.money(wasted.cost_usd)}` : ""));
 }

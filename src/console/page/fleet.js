@@ -147,7 +147,7 @@ function renderRow(node, session) {
   const cell = (label, kind, ...children) => el("td", { class: kind, "data-label": label }, children);
   setChildren(node,
     cell("Status", "status", el("span", { class: `state ${status}` }, status), session.snoozed_until ? el("span", { class: "muted" }, " snoozed") : null,
-      session.disobeyed?.events ? el("div", { class: "disobeyed", title: `went on after termination: ${format.cost(session.disobeyed.events, session.disobeyed.tokens, session.disobeyed.cost_usd)}` }, `went on: ${format.counted(session.disobeyed.events, "event")}`) : null),
+      session.disobeyed?.events ? el("div", { class: "disobeyed", title: `went on after termination: ${format.cost(session.disobeyed)}` }, `went on: ${format.counted(session.disobeyed.events, "event")}`) : null),
     el("th", { scope: "row", class: "session-id" },
       el("a", { href: `/session?id=${encodeURIComponent(session.session_id)}`, class: "mono" }, untrusted(session.session_id)),
       labels(session)),
@@ -159,7 +159,7 @@ function renderRow(node, session) {
     cell("Events", "number", format.count(session.events)),
     cell("Wasted", "number wasted", wasted.events ? [
       el("div", null, format.money(wasted.cost_usd) || `${format.short(wasted.events)} events`),
-      wasted.tokens ? el("div", { class: "muted" }, `${format.short(wasted.tokens)} tokens`) : null,
+      wasted.tokens ? el("div", { class: "muted", title: format.cost(wasted) }, `${format.short(wasted.tokens)} tokens`) : null,
     ] : el("span", { class: "none" }, "–")),
     cell("Age", "number", el("span", { "data-age": "age" })),
     cell("Last seen", "number", el("span", { "data-age": "last-seen" })));

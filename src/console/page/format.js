@@ -55,12 +55,18 @@ export function money(usd) {
   return usd < 0.1 ? `$${usd.toFixed(4)}` : `$${CENTS.format(usd)}`;
 }
 
-/** Events, and tokens and dollars if known. */
-export function cost(events, tokens, usd) {
+/** Events, and tokens and dollars if known: of a message `Wasted`. */
+export function cost({ events, tokens, cached_tokens, cost_usd } = {}) {
   const parts = [counted(events ?? 0, "event")];
-  if (tokens) parts.push(counted(tokens, "token"));
-  if (usd) parts.push(money(usd));
+  if (tokens) parts.push(counted(tokens, "token") + (cached_tokens ? ` (${count(cached_tokens)} cached)` : ""));
+  if (cost_usd) parts.push(money(cost_usd));
   return parts.join(", ");
+}
+
+/** What a session has used, as a message `Wasted`. */
+export function used({ events, usage = {} }) {
+  const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
+  return { events, tokens, cached_tokens: usage.cached_input_tokens, cost_usd: usage.cost_usd };
 }
 
 /** 3s, 5m, 2h, 4d. */

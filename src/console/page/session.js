@@ -154,7 +154,6 @@ function standing(standing) {
 function renderFacts(session) {
   const usage = session.usage ?? {};
   const wasted = session.wasted ?? {};
-  const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
   const share = session.events ? Math.round((100 * (wasted.events ?? 0)) / session.events) : 0;
   const fact = (name, value, detail) => el("div", { class: "fact" }, el("dt", null, name), el("dd", null, el("b", null, value), detail ? el("span", { class: "muted" }, detail) : null));
   const since = (name, time) => fact(name, `${format.age(time)} ago`, format.moment(time));
@@ -162,8 +161,8 @@ function renderFacts(session) {
   const isKnown = session.events || !isClosed(session);
   return el("dl", { class: "facts" },
     fact("Wasted in loops", format.money(wasted.cost_usd) || format.counted(wasted.events ?? 0, "event"),
-      wasted.events ? `${format.cost(wasted.events, wasted.tokens)}, ${share}% of its events` : "nothing so far"),
-    isKnown ? fact("Usage", format.money(usage.cost_usd) || format.counted(session.events ?? 0, "event"), `${format.cost(session.events, tokens)}${session.turns ? `, ${format.counted(session.turns, "turn")}` : ""}`) : null,
+      wasted.events ? `${format.cost({ ...wasted, cost_usd: 0 })}, ${share}% of its events` : "nothing so far"),
+    isKnown ? fact("Usage", format.money(usage.cost_usd) || format.counted(session.events ?? 0, "event"), `${format.cost({ ...format.used(session), cost_usd: 0 })}${session.turns ? `, ${format.counted(session.turns, "turn")}` : ""}`) : null,
     isKnown ? since("Started", session.create_time) : null,
     isKnown ? since("Last seen", session.last_event_time) : null,
     session.termination ? since("Terminated", session.termination.time) : null,
@@ -176,7 +175,7 @@ function disobeyed(after) {
   if (!after?.events) return null;
   return el("div", { class: "fact disobeyed" }, el("dt", null, "After termination"),
     el("dd", null, el("b", null, format.money(after.cost_usd) || format.counted(after.events, "event")),
-      el("span", null, `it went on: ${format.cost(after.events, after.tokens)}`)));
+      el("span", null, `it went on: ${format.cost({ ...after, cost_usd: 0 })}`)));
 }
 
 const isClosed = (session) => ["terminated", "ended"].includes(format.status(session.status));

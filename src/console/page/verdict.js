@@ -24,7 +24,7 @@ export function card(verdict, explanation, { correction = true, rating = null } 
     (verdict.members ?? []).length && ["Calls", members(verdict.members)],
     evidence.excerpt && ["Excerpt", untrusted(evidence.excerpt, { class: "excerpt" })],
     explanation && ["Would not fire if", explanation.would_not_fire_if],
-    wasted.events && ["Wasted", format.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
+    wasted.events && ["Wasted", format.cost(wasted)],
     verdict.trend && ["Trend", `${(verdict.trend.ema ?? 0).toFixed(2)}, ${format.level(verdict.trend.level)}`],
     (verdict.confidence ?? 0) > 0 && verdict.detector !== "operator" && ["Confidence", confidence(verdict.confidence)],
     verdict.retry_after && ["Wait", verdict.retry_after],

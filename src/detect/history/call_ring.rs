@@ -241,7 +241,8 @@ impl CallRing {
         let extra = CallExtra {
             round: at.round,
             content: facts.content,
-            tokens: cost.tokens(),
+            tokens: saturate_u32(cost.tokens()),
+            cached_tokens: saturate_u32(cost.cached_input_tokens),
             usd: cost.usd,
         };
         let has_rare_fields = facts.lines.is_some() || extra != CallExtra::default();
@@ -303,11 +304,12 @@ impl CallRing {
     /// The event and the cost of each call.
     pub fn costs(&self) -> impl Iterator<Item = (i32, Waste)> {
         self.iter_slots().map(|(slot, index, _)| {
-            let CallExtra { tokens, usd, .. } = self.extra(slot);
+            let extra = self.extra(slot);
             let waste = Waste {
                 events: 1,
-                tokens,
-                usd,
+                tokens: extra.tokens.into(),
+                cached_tokens: extra.cached_tokens.into(),
+                usd: extra.usd,
             };
             (index, waste)
         })
@@ -411,6 +413,10 @@ impl Iterator for SetBits {
         self.0 &= self.0.wrapping_sub(1);
         lowest
     }
+}
+
+fn saturate_u32(count: i64) -> u32 {
+    u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }
 
 fn set_slot(slots: &mut SlotSet, slot: usize, value: bool) {

@@ -48,7 +48,8 @@ pub(super) struct RareFields {
 pub(super) struct CallExtra {
     pub round: Option<Sig>,
     pub content: Option<Sig>,
-    pub tokens: i64,
+    pub tokens: u32,
+    pub cached_tokens: u32,
     pub usd: f64,
 }
 

@@ -94,6 +94,7 @@ fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
     let cost = (1..100i64, 0..9u8).prop_map(|(tokens, quarters)| Cost {
         input_tokens: tokens,
         output_tokens: 1,
+        cached_input_tokens: tokens / 2,
         usd: f64::from(quarters) / 4.0,
     });
     let rare_cost = weighted(0.1, cost).prop_map(Option::unwrap_or_default);

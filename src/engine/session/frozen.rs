@@ -38,8 +38,8 @@ use crate::{
     text::PhraseMatcher,
 };
 
-const HEAD_VERSION: u8 = 1;
-const WINDOW_VERSION: u8 = 5;
+const HEAD_VERSION: u8 = 2;
+const WINDOW_VERSION: u8 = 6;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

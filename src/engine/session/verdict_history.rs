@@ -41,6 +41,7 @@ pub(super) struct VerdictHistory {
 const NO_WASTE: Waste = Waste {
     events: 0,
     tokens: 0,
+    cached_tokens: 0,
     usd: 0.0,
 };
 

@@ -108,6 +108,7 @@ fn cost(payload: &HookPayload) -> Cost {
     Cost {
         input_tokens: tokens("promptTokenCount"),
         output_tokens: tokens("candidatesTokenCount"),
+        cached_input_tokens: tokens("cachedContentTokenCount"),
         usd: 0.0,
     }
 }

@@ -86,6 +86,7 @@ fn cost(payload: &HookPayload) -> Cost {
     Cost {
         input_tokens: tokens("input") + tokens("cacheRead") + tokens("cacheWrite"),
         output_tokens: tokens("output"),
+        cached_input_tokens: tokens("cacheRead"),
         usd: usd.filter(|usd| *usd >= 0.0).unwrap_or_default(),
     }
 }

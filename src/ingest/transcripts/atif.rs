@@ -111,6 +111,7 @@ fn read_steps(
                     cache_write_tokens: 0,
                     output_tokens: count_at(step, "/metrics/completion_tokens"),
                     cost_usd: amount_at(step, "/metrics/cost_usd"),
+                    ..ModelUsage::default()
                 });
                 read_results(writer, step, time);
                 writer.end_response(agent);

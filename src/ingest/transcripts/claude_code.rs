@@ -192,7 +192,14 @@ struct Usage {
     input_tokens: Count,
     cache_creation_input_tokens: Count,
     cache_read_input_tokens: Count,
+    cache_creation: Object<CacheCreation>,
     output_tokens: Count,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CacheCreation {
+    ephemeral_1h_input_tokens: Count,
 }
 
 #[derive(Deserialize, Default)]
@@ -392,11 +399,14 @@ impl ClaudeLines {
             let cached = usage.cache_read_input_tokens.get();
             let written = usage.cache_creation_input_tokens.get();
             let uncached = usage.input_tokens.get();
+            let kept_longer = usage.cache_creation.0.as_ref();
+            let kept_longer = kept_longer.map(|kept| kept.ephemeral_1h_input_tokens.get());
             response.set_usage(ModelUsage {
                 model: self.models.get(&message.model),
                 input_tokens: uncached.saturating_add(cached).saturating_add(written),
                 cached_input_tokens: cached,
                 cache_write_tokens: written,
+                cache_write_1h_tokens: kept_longer.unwrap_or_default(),
                 output_tokens: usage.output_tokens.get(),
                 cost_usd: None,
             });

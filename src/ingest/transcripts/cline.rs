@@ -82,6 +82,7 @@ fn read_document(writer: &mut SessionWriter, document: &Value) {
             cache_write_tokens: tokens("cacheWriteTokens"),
             output_tokens: tokens("outputTokens"),
             cost_usd: amount_at(message, "/metrics/cost").filter(|usd| *usd > 0.0),
+            ..ModelUsage::default()
         });
     }
 }

@@ -123,6 +123,7 @@ impl CodexLines {
             cache_write_tokens: count_at(usage, "/cache_write_input_tokens"),
             output_tokens: count_at(usage, "/output_tokens"),
             cost_usd: None,
+            ..ModelUsage::default()
         });
         writer.end_response(&AgentId::default());
     }

@@ -126,6 +126,7 @@ impl CopilotLines {
             output_tokens: tokens("outputTokens"),
             // Its cost is in requests of the plan, not in dollars.
             cost_usd: None,
+            ..ModelUsage::default()
         }
     }
 }

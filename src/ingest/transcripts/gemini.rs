@@ -151,6 +151,7 @@ impl GeminiRecords {
             cache_write_tokens: 0,
             output_tokens: tokens("output").saturating_add(tokens("thoughts")),
             cost_usd: None,
+            ..ModelUsage::default()
         });
         let calls = list_at(record, "/toolCalls");
         for call in calls {

@@ -147,6 +147,7 @@ impl MiniMessages {
             cache_write_tokens: 0,
             output_tokens: usage("completion_tokens"),
             cost_usd: amount_at(message, "/extra/cost").filter(|usd| *usd > 0.0),
+            ..ModelUsage::default()
         });
     }
 }

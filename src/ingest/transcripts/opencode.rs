@@ -239,6 +239,7 @@ fn usage_of(message: &Value, models: &mut ModelNames) -> ModelUsage {
         output_tokens: tokens("output").saturating_add(tokens("reasoning")),
         // Nothing is recorded for a subscription.
         cost_usd: amount_at(message, "/cost").filter(|usd| *usd > 0.0),
+        ..ModelUsage::default()
     }
 }
 

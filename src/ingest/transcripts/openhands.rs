@@ -99,6 +99,7 @@ fn read_state(writer: &mut SessionWriter, state: &Value) {
             cache_write_tokens: tokens("cache_write_tokens"),
             output_tokens: tokens("completion_tokens"),
             cost_usd: usd,
+            ..ModelUsage::default()
         });
     }
     if total_usd > 0.0 {

@@ -88,6 +88,7 @@ fn write_session(writer: &mut SessionWriter, records: Vec<OtlpRecord>) {
                 cache_write_tokens: usage.cache_write_tokens,
                 output_tokens: usage.output_tokens,
                 cost_usd: usage.cost_usd,
+                ..ModelUsage::default()
             }),
         }
     }

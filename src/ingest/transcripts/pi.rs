@@ -150,6 +150,7 @@ fn usage_of(message: &Value, models: &mut ModelNames) -> ModelUsage {
         cache_write_tokens: written,
         output_tokens: tokens("output"),
         cost_usd: amount_at(message, "/usage/cost/total"),
+        ..ModelUsage::default()
     }
 }
 

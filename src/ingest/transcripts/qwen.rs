@@ -98,6 +98,7 @@ fn read_response(
         cache_write_tokens: 0,
         output_tokens: tokens("candidatesTokenCount").saturating_add(tokens("thoughtsTokenCount")),
         cost_usd: None,
+        ..ModelUsage::default()
     });
 }
 

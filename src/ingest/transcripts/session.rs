@@ -29,6 +29,8 @@ use crate::{
 
 /// A prompt is shown in a column of a table and in a title.
 const FIRST_PROMPT_CHARS_MAX: usize = 200;
+/// Responses without an event that are kept apart: their prices differ by their length.
+const OTHER_RESPONSES_MAX: usize = 1_000;
 /// The bytes of a directory or a version that are kept.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
@@ -242,7 +244,15 @@ impl<'a> SessionWriter<'a> {
 
     /// Usage of something that is no part of the session's events any more.
     pub fn count_usage(&mut self, usage: ModelUsage) {
-        count_usage(&mut self.end.usage, usage);
+        let usage = usage.bounded();
+        count_usage(&mut self.end.usage, usage.clone());
+        if usage.is_empty() {
+            return;
+        }
+        match self.end.other_responses.last_mut() {
+            Some(last) if self.end.other_responses.len() >= OTHER_RESPONSES_MAX => last.add(&usage),
+            _ => self.end.other_responses.push(usage),
+        }
     }
 
     /// The cost as the agent recorded it, which grows.

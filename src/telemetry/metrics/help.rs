@@ -35,6 +35,10 @@ const COUNTERS: [(&str, &str); 26] = [
     ("unstuck_wasted_events_total", "Events spent in loops."),
     ("unstuck_wasted_tokens_total", "Tokens spent in loops."),
     (
+        "unstuck_wasted_cached_tokens_total",
+        "Tokens spent in loops that were read from the model's cache.",
+    ),
+    (
         "unstuck_disobeyed_events_total",
         "Events sent to terminated sessions and sub-agents, from 2 seconds after the termination.",
     ),

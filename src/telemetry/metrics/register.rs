@@ -112,6 +112,7 @@ fn register_detector(name: &str) -> DetectorMetrics {
         }),
         wasted_events: counter("unstuck_wasted_events_total", &[detector]),
         wasted_tokens: counter("unstuck_wasted_tokens_total", &[detector]),
+        wasted_cached_tokens: counter("unstuck_wasted_cached_tokens_total", &[detector]),
         rated_verdicts: Rating::ALL.map(|rating| {
             gauge(
                 "unstuck_rated_verdicts",

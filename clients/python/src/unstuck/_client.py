@@ -58,6 +58,8 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    cached_input_tokens: int = 0
+    """Of the input tokens, those read from the model's cache."""
 
 
 @dataclass(frozen=True)
@@ -446,6 +448,7 @@ class Client:
             event.usage.input_tokens = max(0, usage.input_tokens)
             event.usage.output_tokens = max(0, usage.output_tokens)
             event.usage.cost_usd = max(0.0, usage.cost_usd)
+            event.usage.cached_input_tokens = min(max(0, usage.cached_input_tokens), event.usage.input_tokens)
         return event
 
     def _call_event(

@@ -6,11 +6,12 @@ use crate::{
     api,
     cli::{
         style::{BOLD, DIM},
-        text_format::{format_cost, sanitize},
+        text_format::sanitize,
         trace::player::TraceVerdict,
         verdict::VerdictBlock,
+        waste::WasteTotals,
     },
-    domain::SessionView,
+    domain::{SessionView, Waste},
 };
 
 /// Writes a session's heading and its verdicts.
@@ -21,7 +22,7 @@ pub(super) fn write_session(
     columns: usize,
 ) -> io::Result<()> {
     let id = sanitize(view.id.as_str());
-    let cost = format_cost(view.events.into(), view.cost.tokens(), view.cost.usd);
+    let cost = WasteTotals::from(Waste::new(view.events.into(), view.cost)).format();
     let status = view.status.name();
     writeln!(out, "{BOLD}{id}{BOLD:#}\n{DIM}{cost}, {status}{DIM:#}\n")?;
     for played in verdicts {

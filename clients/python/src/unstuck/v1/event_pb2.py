@@ -26,33 +26,33 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16unstuck/v1/event.proto\x12\nunstuck.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n\x05\x45vent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x10\n\x08round_id\x18\x05 \x01(\t\x12\x12\n\nstate_hash\x18\x06 \x01(\t\x12 \n\x05usage\x18\x07 \x01(\x0b\x32\x11.unstuck.v1.Usage\x12)\n\ttool_call\x18\x08 \x01(\x0b\x32\x14.unstuck.v1.ToolCallH\x00\x12 \n\x04turn\x18\t \x01(\x0b\x32\x10.unstuck.v1.TurnH\x00\x12$\n\x06marker\x18\n \x01(\x0b\x32\x12.unstuck.v1.MarkerH\x00\x42\x06\n\x04\x62ody\"F\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12\x15\n\routput_tokens\x18\x02 \x01(\x05\x12\x10\n\x08\x63ost_usd\x18\x03 \x01(\x01\"\xb2\x02\n\x08ToolCall\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12(\n\toperation\x18\x02 \x01(\x0e\x32\x15.unstuck.v1.Operation\x12\x0e\n\x06target\x18\x03 \x01(\t\x12\x13\n\targs_json\x18\x04 \x01(\tH\x00\x12\'\n\x04\x61rgs\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructH\x00\x12\x13\n\targs_hash\x18\x06 \x01(\tH\x00\x12$\n\x07outcome\x18\x07 \x01(\x0e\x32\x13.unstuck.v1.Outcome\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x13\n\x06result\x18\t \x01(\tH\x01\x88\x01\x01\x12\x13\n\x0bresult_hash\x18\n \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\tB\x0b\n\targumentsB\t\n\x07_result\"E\n\x04Turn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1e\n\x04role\x18\x02 \x01(\x0e\x32\x10.unstuck.v1.Role\x12\x0c\n\x04text\x18\x03 \x01(\t\"F\n\x06Marker\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.unstuck.v1.MarkerKind\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\x05\"\x87\x01\n\x05\x44\x65lta\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12$\n\x07\x63hannel\x18\x04 \x01(\x0e\x32\x13.unstuck.v1.Channel\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x13\n\x0b\x65nd_of_turn\x18\x06 \x01(\x08*\xa5\x01\n\tOperation\x12\x19\n\x15OPERATION_UNSPECIFIED\x10\x00\x12\x12\n\x0eOPERATION_READ\x10\x01\x12\x13\n\x0fOPERATION_WRITE\x10\x02\x12\x12\n\x0eOPERATION_EDIT\x10\x03\x12\x15\n\x11OPERATION_EXECUTE\x10\x04\x12\x14\n\x10OPERATION_SEARCH\x10\x05\x12\x13\n\x0fOPERATION_OTHER\x10\x06*Z\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_BLOCKED\x10\x03*L\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_AGENT\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x0f\n\x0bROLE_SYSTEM\x10\x03*^\n\nMarkerKind\x12\x1b\n\x17MARKER_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16MARKER_KIND_COMPACTION\x10\x01\x12\x17\n\x13MARKER_KIND_NEW_RUN\x10\x02*N\n\x07\x43hannel\x12\x17\n\x13\x43HANNEL_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43HANNEL_VISIBLE\x10\x01\x12\x15\n\x11\x43HANNEL_REASONING\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16unstuck/v1/event.proto\x12\nunstuck.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x02\n\x05\x45vent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x65vent_id\x18\x02 \x01(\t\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\t\x12\x10\n\x08round_id\x18\x05 \x01(\t\x12\x12\n\nstate_hash\x18\x06 \x01(\t\x12 \n\x05usage\x18\x07 \x01(\x0b\x32\x11.unstuck.v1.Usage\x12)\n\ttool_call\x18\x08 \x01(\x0b\x32\x14.unstuck.v1.ToolCallH\x00\x12 \n\x04turn\x18\t \x01(\x0b\x32\x10.unstuck.v1.TurnH\x00\x12$\n\x06marker\x18\n \x01(\x0b\x32\x12.unstuck.v1.MarkerH\x00\x42\x06\n\x04\x62ody\"c\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12\x15\n\routput_tokens\x18\x02 \x01(\x05\x12\x10\n\x08\x63ost_usd\x18\x03 \x01(\x01\x12\x1b\n\x13\x63\x61\x63hed_input_tokens\x18\x04 \x01(\x05\"\xb2\x02\n\x08ToolCall\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12(\n\toperation\x18\x02 \x01(\x0e\x32\x15.unstuck.v1.Operation\x12\x0e\n\x06target\x18\x03 \x01(\t\x12\x13\n\targs_json\x18\x04 \x01(\tH\x00\x12\'\n\x04\x61rgs\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructH\x00\x12\x13\n\targs_hash\x18\x06 \x01(\tH\x00\x12$\n\x07outcome\x18\x07 \x01(\x0e\x32\x13.unstuck.v1.Outcome\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x12\x13\n\x06result\x18\t \x01(\tH\x01\x88\x01\x01\x12\x13\n\x0bresult_hash\x18\n \x01(\t\x12\x14\n\x0c\x63ontent_hash\x18\x0b \x01(\tB\x0b\n\targumentsB\t\n\x07_result\"E\n\x04Turn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x1e\n\x04role\x18\x02 \x01(\x0e\x32\x10.unstuck.v1.Role\x12\x0c\n\x04text\x18\x03 \x01(\t\"F\n\x06Marker\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.unstuck.v1.MarkerKind\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\x05\"\x87\x01\n\x05\x44\x65lta\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\x12$\n\x07\x63hannel\x18\x04 \x01(\x0e\x32\x13.unstuck.v1.Channel\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x13\n\x0b\x65nd_of_turn\x18\x06 \x01(\x08*\xa5\x01\n\tOperation\x12\x19\n\x15OPERATION_UNSPECIFIED\x10\x00\x12\x12\n\x0eOPERATION_READ\x10\x01\x12\x13\n\x0fOPERATION_WRITE\x10\x02\x12\x12\n\x0eOPERATION_EDIT\x10\x03\x12\x15\n\x11OPERATION_EXECUTE\x10\x04\x12\x14\n\x10OPERATION_SEARCH\x10\x05\x12\x13\n\x0fOPERATION_OTHER\x10\x06*Z\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_BLOCKED\x10\x03*L\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0e\n\nROLE_AGENT\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x0f\n\x0bROLE_SYSTEM\x10\x03*^\n\nMarkerKind\x12\x1b\n\x17MARKER_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16MARKER_KIND_COMPACTION\x10\x01\x12\x17\n\x13MARKER_KIND_NEW_RUN\x10\x02*N\n\x07\x43hannel\x12\x17\n\x13\x43HANNEL_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43HANNEL_VISIBLE\x10\x01\x12\x15\n\x11\x43HANNEL_REASONING\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'unstuck.v1.event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OPERATION']._serialized_start=1067
-  _globals['_OPERATION']._serialized_end=1232
-  _globals['_OUTCOME']._serialized_start=1234
-  _globals['_OUTCOME']._serialized_end=1324
-  _globals['_ROLE']._serialized_start=1326
-  _globals['_ROLE']._serialized_end=1402
-  _globals['_MARKERKIND']._serialized_start=1404
-  _globals['_MARKERKIND']._serialized_end=1498
-  _globals['_CHANNEL']._serialized_start=1500
-  _globals['_CHANNEL']._serialized_end=1578
+  _globals['_OPERATION']._serialized_start=1096
+  _globals['_OPERATION']._serialized_end=1261
+  _globals['_OUTCOME']._serialized_start=1263
+  _globals['_OUTCOME']._serialized_end=1353
+  _globals['_ROLE']._serialized_start=1355
+  _globals['_ROLE']._serialized_end=1431
+  _globals['_MARKERKIND']._serialized_start=1433
+  _globals['_MARKERKIND']._serialized_end=1527
+  _globals['_CHANNEL']._serialized_start=1529
+  _globals['_CHANNEL']._serialized_end=1607
   _globals['_EVENT']._serialized_start=102
   _globals['_EVENT']._serialized_end=402
   _globals['_USAGE']._serialized_start=404
-  _globals['_USAGE']._serialized_end=474
-  _globals['_TOOLCALL']._serialized_start=477
-  _globals['_TOOLCALL']._serialized_end=783
-  _globals['_TURN']._serialized_start=785
-  _globals['_TURN']._serialized_end=854
-  _globals['_MARKER']._serialized_start=856
-  _globals['_MARKER']._serialized_end=926
-  _globals['_DELTA']._serialized_start=929
-  _globals['_DELTA']._serialized_end=1064
+  _globals['_USAGE']._serialized_end=503
+  _globals['_TOOLCALL']._serialized_start=506
+  _globals['_TOOLCALL']._serialized_end=812
+  _globals['_TURN']._serialized_start=814
+  _globals['_TURN']._serialized_end=883
+  _globals['_MARKER']._serialized_start=885
+  _globals['_MARKER']._serialized_end=955
+  _globals['_DELTA']._serialized_start=958
+  _globals['_DELTA']._serialized_end=1093
 # @@protoc_insertion_point(module_scope)

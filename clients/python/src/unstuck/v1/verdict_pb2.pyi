@@ -161,11 +161,13 @@ class Evidence(_message.Message):
     def __init__(self, count: _Optional[int] = ..., period: _Optional[int] = ..., similarity: _Optional[float] = ..., event_indexes: _Optional[_Iterable[int]] = ..., excerpt: _Optional[str] = ...) -> None: ...
 
 class Wasted(_message.Message):
-    __slots__ = ("events", "tokens", "cost_usd")
+    __slots__ = ("events", "tokens", "cost_usd", "cached_tokens")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     COST_USD_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     events: int
     tokens: int
     cost_usd: float
-    def __init__(self, events: _Optional[int] = ..., tokens: _Optional[int] = ..., cost_usd: _Optional[float] = ...) -> None: ...
+    cached_tokens: int
+    def __init__(self, events: _Optional[int] = ..., tokens: _Optional[int] = ..., cost_usd: _Optional[float] = ..., cached_tokens: _Optional[int] = ...) -> None: ...

@@ -145,6 +145,8 @@ export interface Usage {
   outputTokens: number;
   /** US dollars, 0 or more, finite. */
   costUsd: number;
+  /** Of `input_tokens`, those read from the model's cache. */
+  cachedInputTokens: number;
 }
 
 /** A tool invocation that has finished. */
@@ -431,7 +433,7 @@ export const Event: MessageFns<Event> = {
 };
 
 function createBaseUsage(): Usage {
-  return { inputTokens: 0, outputTokens: 0, costUsd: 0 };
+  return { inputTokens: 0, outputTokens: 0, costUsd: 0, cachedInputTokens: 0 };
 }
 
 export const Usage: MessageFns<Usage> = {
@@ -444,6 +446,9 @@ export const Usage: MessageFns<Usage> = {
     }
     if (message.costUsd !== 0) {
       writer.uint32(25).double(message.costUsd);
+    }
+    if (message.cachedInputTokens !== 0) {
+      writer.uint32(32).int32(message.cachedInputTokens);
     }
     return writer;
   },
@@ -485,6 +490,14 @@ export const Usage: MessageFns<Usage> = {
             message.costUsd = reader.double();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.cachedInputTokens = reader.int32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -505,6 +518,7 @@ export const Usage: MessageFns<Usage> = {
     message.inputTokens = object.inputTokens ?? 0;
     message.outputTokens = object.outputTokens ?? 0;
     message.costUsd = object.costUsd ?? 0;
+    message.cachedInputTokens = object.cachedInputTokens ?? 0;
     return message;
   },
 };

@@ -232,6 +232,8 @@ export interface Wasted {
   tokens: number;
   /** Their cost in US dollars. */
   costUsd: number;
+  /** Of `tokens`, those read from the model's cache, which cost little. */
+  cachedTokens: number;
 }
 
 function createBaseVerdict(): Verdict {
@@ -1044,7 +1046,7 @@ export const Evidence: MessageFns<Evidence> = {
 };
 
 function createBaseWasted(): Wasted {
-  return { events: 0, tokens: 0, costUsd: 0 };
+  return { events: 0, tokens: 0, costUsd: 0, cachedTokens: 0 };
 }
 
 export const Wasted: MessageFns<Wasted> = {
@@ -1057,6 +1059,9 @@ export const Wasted: MessageFns<Wasted> = {
     }
     if (message.costUsd !== 0) {
       writer.uint32(25).double(message.costUsd);
+    }
+    if (message.cachedTokens !== 0) {
+      writer.uint32(32).int32(message.cachedTokens);
     }
     return writer;
   },
@@ -1098,6 +1103,14 @@ export const Wasted: MessageFns<Wasted> = {
             message.costUsd = reader.double();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.cachedTokens = reader.int32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1118,6 +1131,7 @@ export const Wasted: MessageFns<Wasted> = {
     message.events = object.events ?? 0;
     message.tokens = object.tokens ?? 0;
     message.costUsd = object.costUsd ?? 0;
+    message.cachedTokens = object.cachedTokens ?? 0;
     return message;
   },
 };
