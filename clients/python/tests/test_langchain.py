@@ -30,14 +30,14 @@ def answers(tool):
         yield AIMessage(content="", tool_calls=[call], id=f"answer-{number}")
 
 
-def agent(client, session, tool, between=lambda: None):
+def agent(client, session, tool, between=lambda: ""):
     model = Model(messages=answers(tool.__name__), requests=[])
     middleware = UnstuckMiddleware(client, session)
 
     def handle(path: str) -> str:
         """A tool."""
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     handle.__name__ = tool.__name__
     from langchain_core.tools import tool as as_tool

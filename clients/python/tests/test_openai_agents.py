@@ -11,10 +11,10 @@ from unstuck import Stopped  # noqa: E402
 from unstuck.openai_agents import guard  # noqa: E402
 
 
-def run(client, session, tool, between=lambda: None):
+def run(client, session, tool, between=lambda: ""):
     def handle(path: str) -> str:
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     name = tool.__name__
     model = ScriptedModel([[function_call(name, {"path": "a.txt"}, call_id=f"call-{number}")] for number in range(20)])

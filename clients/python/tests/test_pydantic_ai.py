@@ -12,7 +12,7 @@ from unstuck import Stopped  # noqa: E402
 from unstuck.pydantic_ai import UnstuckCapability  # noqa: E402
 
 
-def agent(client, session, tool, between=lambda: None):
+def agent(client, session, tool, between=lambda: ""):
     requests = []
 
     def answer(messages, info):
@@ -21,8 +21,8 @@ def agent(client, session, tool, between=lambda: None):
         return ModelResponse(parts=[ToolCallPart(tool.__name__, {"path": "a.txt"}, f"call-{len(requests)}")])
 
     def handle(path: str) -> str:
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     handle.__name__ = tool.__name__
     return Agent(FunctionModel(answer), tools=[handle], capabilities=[UnstuckCapability(client, session)]), requests

@@ -32,7 +32,7 @@ class Repeating(Model):
         return ChatMessage(MessageRole.ASSISTANT, "", tool_calls=[call])
 
 
-def run(kind, client, session, function, between=lambda: None):
+def run(kind, client, session, function, between=lambda: ""):
     class Named(Tool):
         name = function.__name__
         description = "A tool."
@@ -40,8 +40,8 @@ def run(kind, client, session, function, between=lambda: None):
         output_type = "string"
 
         def forward(self, path):
-            between()
-            return function(path)
+            more = between()
+            return function(path) + more
 
     model = Repeating(function.__name__, kind)
     agent = kind(tools=[Named()], model=model, max_steps=15, verbosity_level=0)
