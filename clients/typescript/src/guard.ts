@@ -23,14 +23,15 @@ export class Guard {
 
   constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {
     client.onPush((verdict) => {
-      if (verdict.sessionId === session && !verdict.agentId) this.#stop(verdict);
+      if (verdict.sessionId === session && (!verdict.agentId || verdict.agentId === options.agent)) this.#stop(verdict);
     });
   }
 
   /** The verdict if the call is to be refused; it is then recorded as refused. */
   async before(tool: string, args: unknown, options: CallOptions = {}): Promise<Verdict | null> {
     const verdict = this.stopped ?? (await this.client.check(this.session, tool, args, { agent: options.agent ?? this.options.agent }));
-    if (!verdict?.atLeast("BLOCK")) return null;
+    // Nobody can be asked here, so ASK refuses too.
+    if (!verdict?.atLeast("ASK")) return null;
     this.#stop(verdict);
     await this.after(tool, args, { ...options, outcome: "BLOCKED" });
     return verdict;
