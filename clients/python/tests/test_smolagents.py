@@ -4,7 +4,7 @@ import pytest
 from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
 
 pytest.importorskip("smolagents")
-from smolagents import CodeAgent, Model, Tool, ToolCallingAgent  # noqa: E402
+from smolagents import CodeAgent, Model, Tool, ToolCallingAgent, tool  # noqa: E402
 from smolagents.models import (  # noqa: E402
     ChatMessage,
     ChatMessageToolCall,
@@ -70,3 +70,20 @@ def test_it_goes_on_without_the_service(own_service, session):
     run_with_kill(
         own_service, session, lambda client, kill: run(ToolCallingAgent, client, session, read_file, kill)[0].run("Do it.")
     )
+
+
+def test_a_decorated_function_is_guarded(client, service, session):
+    @tool
+    def read_file(path: str) -> str:
+        """Reads a file.
+
+        Args:
+            path: The file.
+        """
+        return "fn main() {}"
+
+    agent = ToolCallingAgent(tools=[read_file], model=Repeating("read_file", ToolCallingAgent), max_steps=15, verbosity_level=0)
+    guard(agent, client, session)
+    with pytest.raises(Stopped):
+        agent.run("Do it.")
+    assert outcomes(service, session) == REPEATED_RUN
