@@ -30,16 +30,16 @@ try {
   manifest.optionalDependencies = {};
   for (const [platform, program] of programs.map((given) => given.split("="))) {
     const name = `unstuck-${platform}`;
-    const has = spawnSync(program, ["--version"], { encoding: "utf8" }).stdout?.split(" ")[1]?.trim();
-    // A program of another platform cannot be asked here.
-    if (platform === `${process.platform}-${process.arch}` && has !== version) {
-      throw new Error(`the program is of version ${has}, the package of ${version}`);
-    }
     const [os, cpu] = platform.split("-");
     manifest.optionalDependencies[name] = version;
     const files = (to) => {
-      copyFileSync(program, path.join(to, "unstuck"));
-      chmodSync(path.join(to, "unstuck"), 0o755);
+      const copy = path.join(to, "unstuck");
+      copyFileSync(program, copy);
+      chmodSync(copy, 0o755);
+      // A program of another platform cannot be asked here.
+      if (platform !== `${process.platform}-${process.arch}`) return;
+      const has = spawnSync(copy, ["--version"], { encoding: "utf8" }).stdout?.split(" ")[1]?.trim();
+      if (has !== version) throw new Error(`the program is of version ${has}, the package of ${version}`);
     };
     pack(name, files, { name, version, license, description: `The program of unstuck for ${platform}`, os: [os], cpu: [cpu], files: ["unstuck"] });
   }
