@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from conftest import PATIENCE_SECS, wait_until
 
 import unstuck
@@ -55,3 +56,28 @@ def run_with_kill(service, session, run):
         assert client.stats.dropped == 0 and client.stats.answered == recorded
     # What a killed process had not saved is gone; all that came later is there, once.
     assert recorded - before <= service.get(session).session.events <= recorded
+
+
+def run_with_hang(service, session, run):
+    """Stops the service in the third call, without ending it. Only three calls wait, and nothing is lost."""
+    calls = []
+
+    def hang():
+        calls.append(1)
+        if len(calls) == 3:
+            service.signal(signal.SIGSTOP)
+            client._deadline = 0.1
+        return f" {len(calls)}"
+
+    with unstuck.Client(service.target, deadline=PATIENCE_SECS) as client:
+        try:
+            run(client, hang)
+        except Exception as error:
+            assert not isinstance(error, unstuck.Stopped), error
+        assert len(calls) >= 10 and client._missed_in_a_row == 3
+        service.signal(signal.SIGCONT)
+        wait_until(lambda: client.stats.pending == 0)
+        assert service.get(session).session.events == client.stats.recorded == len(calls)
+
+
+AWAY = pytest.mark.parametrize("away", [run_with_kill, run_with_hang])

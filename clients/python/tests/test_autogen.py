@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("autogen_agentchat")
 from autogen_agentchat.agents import AssistantAgent  # noqa: E402
@@ -66,8 +66,9 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(
         own_service, session,
         lambda client, kill: asyncio.run(agent(client, session, read_file, kill)[0].run(task="Do it.")),
     )

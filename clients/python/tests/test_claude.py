@@ -1,7 +1,7 @@
 """The Claude Agent SDK with the real Claude Code, which the SDK brings, and a model on loopback."""
 
 import pytest
-from adapters import outcomes, run_with_kill
+from adapters import AWAY, outcomes
 from fakes import FakeModels, environment
 
 pytest.importorskip("claude_agent_sdk")
@@ -57,9 +57,10 @@ def test_a_sub_agent_is_stopped_alone(models, client, service, session):
     assert len(agents) == 2 and len(models.turns("read-loop")) <= 8
 
 
-def test_it_goes_on_without_the_service(own_service, models, session):
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, models, session):
     def start(client, kill):
         models.before = {("reads", step): kill for step in range(12)}
         run(models, client, session, "reads")
 
-    run_with_kill(own_service, session, start)
+    away(own_service, session, start)

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_DISABLE_TRACKING": "true", "OTEL_SDK_DISABLED": "true"}
 pytest.importorskip("crewai")
@@ -84,5 +84,6 @@ def test_another_crew_is_left_alone(client, service, session):
     assert outcomes(service, session) == REPEATED_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: crew(client, session, read_file, True, kill)[0].kickoff())
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: crew(client, session, read_file, True, kill)[0].kickoff())

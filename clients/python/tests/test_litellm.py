@@ -192,7 +192,9 @@ def test_a_loop_is_corrected_and_then_refused_but_its_user_may_speak(gateway, ow
     agent.say("Leave the tests, and tell me what you see.")
     status, _, _, asked = gateway.ask(agent, x_litellm_session_id=session)
     assert status == 200 and "[unstuck]" not in asked
-    assert own_service.get(session).session.events == 5 + 1, "each call counts once, and what the user said"
+    found = own_service.get(session).session
+    assert found.events == 5 + 1, "each call counts once, and what the user said"
+    assert found.labels["source"] == "gateway" and found.labels["model"]
     # What the user said has ended the loop.
     agent.call(f"{session}-other", "read_file", {"path": "b.txt"}, "other")
     assert gateway.ask(agent, x_litellm_session_id=session)[0] == 200

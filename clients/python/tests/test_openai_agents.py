@@ -1,7 +1,7 @@
 """The agent of the OpenAI Agents SDK with its own scripted model."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("agents")
 from agents import Agent, RunConfig, Runner, function_tool  # noqa: E402
@@ -41,5 +41,6 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: run(client, session, read_file, kill)[1]())
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: run(client, session, read_file, kill)[1]())

@@ -1,7 +1,7 @@
 """Pydantic AI's agent with its own function model."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("pydantic_ai")
 from pydantic_ai import Agent  # noqa: E402
@@ -43,5 +43,6 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN[:1]
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].run_sync("Do it."))
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].run_sync("Do it."))

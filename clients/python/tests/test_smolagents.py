@@ -1,7 +1,7 @@
 """The two agents of smolagents with a model that repeats itself."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("smolagents")
 from smolagents import CodeAgent, Model, Tool, ToolCallingAgent, tool  # noqa: E402
@@ -66,8 +66,9 @@ def test_a_failing_tool_is_counted(client, service, session, kind):
     assert outcomes(service, session) == FAILING_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(
         own_service, session, lambda client, kill: run(ToolCallingAgent, client, session, read_file, kill)[0].run("Do it.")
     )
 

@@ -164,9 +164,9 @@ export class Client {
    */
   async check(session: string, tool: string, args: unknown, options: { agent?: string } = {}): Promise<Verdict | null> {
     const agent = options.agent ?? "";
-    const standing = this.#known.get(`${session}\0${agent}`);
-    if (standing?.terminated) return standing.terminated;
-    if (standing?.clear && !this.#known.get(`${session}\0`)?.terminated) return null;
+    const terminated = this.stopped(session, agent);
+    if (terminated) return terminated;
+    if (this.#known.get(`${session}\0${agent}`)?.clear) return null;
     if (this.#waits()) {
       const request = CheckCallRequest.fromPartial({ sessionId: String(session), agentId: agent, tool: String(tool), arguments: wireArguments(args) });
       const answer = await this.#ask<CheckCallResponse>((done) => this.#detection.checkCall(request, this.#metadata, this.#callOptions(), done));
@@ -228,6 +228,11 @@ export class Client {
   onPush(listener: (verdict: Verdict) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /** The verdict that has terminated the session or sub-agent, as far as this client knows. */
+  stopped(session: string, agent = ""): Verdict | null {
+    return this.#known.get(`${session}\0${agent}`)?.terminated ?? this.#known.get(`${session}\0`)?.terminated ?? null;
   }
 
   /** Numbers since the start. */

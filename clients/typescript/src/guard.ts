@@ -18,13 +18,13 @@ export interface GuardedOptions extends GuardOptions {
 
 /** The guard of one session, which the adapters share. */
 export class Guard {
-  /** The verdict that stopped the run. */
-  stopped: Verdict | null = null;
+  #stopped: Verdict | null = null;
 
-  constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {
-    client.onPush((verdict) => {
-      if (verdict.sessionId === session && (!verdict.agentId || verdict.agentId === options.agent)) this.#stop(verdict);
-    });
+  constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {}
+
+  /** The verdict that stopped the run. */
+  get stopped(): Verdict | null {
+    return this.#stopped ?? this.client.stopped(this.session, this.options.agent);
   }
 
   /** The verdict if the call is to be refused; it is then recorded as refused. */
@@ -46,7 +46,7 @@ export class Guard {
   }
 
   #stop(verdict: Verdict): void {
-    if (verdict.atLeast(this.options.stopAt ?? "ESCALATE")) this.stopped ??= verdict;
+    if (verdict.atLeast(this.options.stopAt ?? "ESCALATE")) this.#stopped ??= verdict;
   }
 }
 

@@ -40,13 +40,17 @@ class Guard(CustomGuardrail):
     result: what a user says always passes. The formats are those of Chat Completions, Responses,
     Anthropic and Gemini. A session is `metadata.session_id`, the header `x-litellm-session-id`, or
     that of Claude Code's `metadata.user_id`; else it is known by its first messages and calls.
+    Sessions have the profile and the labels `source` and `model`.
     """
 
-    def __init__(self, client: Client | None = None, stop_at: str = "ESCALATE", **settings: Any) -> None:
+    def __init__(
+        self, client: Client | None = None, stop_at: str = "ESCALATE", profile: str = "", **settings: Any
+    ) -> None:
         super().__init__(**settings)
         self.client = client if client is not None else default_client()
         """The client."""
         self.stop_at = Action[stop_at]
+        self._profile = profile
         self._sent: collections.OrderedDict[tuple[str, str], str] = collections.OrderedDict()
 
     async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: Any, call_type: Any) -> Any:
@@ -75,14 +79,19 @@ class Guard(CustomGuardrail):
         # Sub-agents share a session that is given.
         agent = _hash(*history.opening)[:12] if given else ""
         first = calls[0].id
-        known = (self._sent.get((base, entry.id)) for entry in calls)
-        session = given or next((session for session in known if session), _hash(base, first))
+        known = next(filter(None, (self._sent.get((base, entry.id)) for entry in calls)), None)
+        session = known or given or _hash(base, first)
         new = [entry for entry in history.entries if (base, entry.id) not in self._sent][-EVENTS_MAX:]
         for entry in history.entries:
             self._sent[base, entry.id] = session
             self._sent.move_to_end((base, entry.id))
         while len(self._sent) > SENT_MAX:
             self._sent.popitem(last=False)
+        if known is None:
+            labels = {"source": "gateway", "model": str(data.get("model") or "")[:64]}
+            await asyncio.to_thread(self.client._begin_session, session, self._profile, labels)
+            self.client._profiles.pop(session, None)
+            self.client._unopened.discard(session)
         answers = await asyncio.gather(*(self.client._asend(self._event(session, agent, entry)) for entry in new))
         if not history.ends_with_result:
             return None, False
