@@ -375,7 +375,7 @@ def gemini(handler, path, request, body):
     turns = [(content.get("role", "user"), json.dumps(content["parts"])) for content in request["contents"]]
     tools = [
         (function["name"], arguments_of(function.get("parametersJsonSchema") or function.get("parameters")))
-        for tool in request.get("tools", [])
+        for tool in request.get("tools") or []
         for function in tool.get("functionDeclarations", [])
     ]
     number, text, calls = handler.server.models.answer(handler, "gemini", turns, body, tools)

@@ -1,7 +1,7 @@
 """LangChain's agent with its own fake model."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("langchain")
 from langchain.agents import create_agent  # noqa: E402
@@ -30,14 +30,14 @@ def answers(tool):
         yield AIMessage(content="", tool_calls=[call], id=f"answer-{number}")
 
 
-def agent(client, session, tool, between=lambda: None):
+def agent(client, session, tool, between=lambda: ""):
     model = Model(messages=answers(tool.__name__), requests=[])
     middleware = UnstuckMiddleware(client, session)
 
     def handle(path: str) -> str:
         """A tool."""
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     handle.__name__ = tool.__name__
     from langchain_core.tools import tool as as_tool
@@ -69,7 +69,8 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN[:1]
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].invoke(
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].invoke(
         START, {"recursion_limit": 100}
     ))

@@ -1,7 +1,7 @@
 """The agent of the OpenAI Agents SDK with its own scripted model."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("agents")
 from agents import Agent, RunConfig, Runner, function_tool  # noqa: E402
@@ -11,10 +11,10 @@ from unstuck import Stopped  # noqa: E402
 from unstuck.openai_agents import guard  # noqa: E402
 
 
-def run(client, session, tool, between=lambda: None):
+def run(client, session, tool, between=lambda: ""):
     def handle(path: str) -> str:
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     name = tool.__name__
     model = ScriptedModel([[function_call(name, {"path": "a.txt"}, call_id=f"call-{number}")] for number in range(20)])
@@ -41,5 +41,6 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: run(client, session, read_file, kill)[1]())
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: run(client, session, read_file, kill)[1]())

@@ -1,7 +1,7 @@
 """Pydantic AI's agent with its own function model."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("pydantic_ai")
 from pydantic_ai import Agent  # noqa: E402
@@ -12,7 +12,7 @@ from unstuck import Stopped  # noqa: E402
 from unstuck.pydantic_ai import UnstuckCapability  # noqa: E402
 
 
-def agent(client, session, tool, between=lambda: None):
+def agent(client, session, tool, between=lambda: ""):
     requests = []
 
     def answer(messages, info):
@@ -21,8 +21,8 @@ def agent(client, session, tool, between=lambda: None):
         return ModelResponse(parts=[ToolCallPart(tool.__name__, {"path": "a.txt"}, f"call-{len(requests)}")])
 
     def handle(path: str) -> str:
-        between()
-        return tool(path)
+        more = between()
+        return tool(path) + more
 
     handle.__name__ = tool.__name__
     return Agent(FunctionModel(answer), tools=[handle], capabilities=[UnstuckCapability(client, session)]), requests
@@ -43,5 +43,6 @@ def test_a_failing_tool_is_counted(client, service, session):
     assert outcomes(service, session) == FAILING_RUN[:1]
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].run_sync("Do it."))
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(own_service, session, lambda client, kill: agent(client, session, read_file, kill)[0].run_sync("Do it."))

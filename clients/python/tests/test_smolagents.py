@@ -1,10 +1,10 @@
 """The two agents of smolagents with a model that repeats itself."""
 
 import pytest
-from adapters import CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file, run_with_kill
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("smolagents")
-from smolagents import CodeAgent, Model, Tool, ToolCallingAgent  # noqa: E402
+from smolagents import CodeAgent, Model, Tool, ToolCallingAgent, tool  # noqa: E402
 from smolagents.models import (  # noqa: E402
     ChatMessage,
     ChatMessageToolCall,
@@ -32,7 +32,7 @@ class Repeating(Model):
         return ChatMessage(MessageRole.ASSISTANT, "", tool_calls=[call])
 
 
-def run(kind, client, session, function, between=lambda: None):
+def run(kind, client, session, function, between=lambda: ""):
     class Named(Tool):
         name = function.__name__
         description = "A tool."
@@ -40,8 +40,8 @@ def run(kind, client, session, function, between=lambda: None):
         output_type = "string"
 
         def forward(self, path):
-            between()
-            return function(path)
+            more = between()
+            return function(path) + more
 
     model = Repeating(function.__name__, kind)
     agent = kind(tools=[Named()], model=model, max_steps=15, verbosity_level=0)
@@ -66,7 +66,25 @@ def test_a_failing_tool_is_counted(client, service, session, kind):
     assert outcomes(service, session) == FAILING_RUN
 
 
-def test_it_goes_on_without_the_service(own_service, session):
-    run_with_kill(
+@AWAY
+def test_it_goes_on_without_the_service(away, own_service, session):
+    away(
         own_service, session, lambda client, kill: run(ToolCallingAgent, client, session, read_file, kill)[0].run("Do it.")
     )
+
+
+def test_a_decorated_function_is_guarded(client, service, session):
+    @tool
+    def read_file(path: str) -> str:
+        """Reads a file.
+
+        Args:
+            path: The file.
+        """
+        return "fn main() {}"
+
+    agent = ToolCallingAgent(tools=[read_file], model=Repeating("read_file", ToolCallingAgent), max_steps=15, verbosity_level=0)
+    guard(agent, client, session)
+    with pytest.raises(Stopped):
+        agent.run("Do it.")
+    assert outcomes(service, session) == REPEATED_RUN

@@ -18,7 +18,11 @@ def run(*command, **options):
 
 
 def test_a_wheel_with_the_program_installs_it_and_the_client(tmp_path):
-    run(PACKAGE / "build-wheel", BINARY, "", tmp_path, env=ENV)
+    program = tmp_path / "program"
+    # What debuggers need takes hundreds of megabytes.
+    if subprocess.run(["strip", "-o", program, BINARY]).returncode:
+        program = BINARY
+    run(PACKAGE / "build-wheel", program, "", tmp_path, env=ENV)
     (wheel,) = tmp_path.glob("*.whl")
     assert "-py3-none-" in wheel.name and "-any" not in wheel.name
     venv.create(tmp_path / "env", with_pip=True)
@@ -29,6 +33,8 @@ def test_a_wheel_with_the_program_installs_it_and_the_client(tmp_path):
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     version = run(bin / "python", "-c", "import unstuck; print(unstuck.__version__)", cwd=tmp_path, env=clean)
     assert run(bin / "unstuck", "--version", cwd=tmp_path, env=clean).split()[:2] == ["unstuck", version]
+    # An empty home has nothing to scan.
+    assert run(bin / "unstuck", "scan", cwd=tmp_path, env=clean | {"HOME": str(tmp_path)})
     found = {line.split("==")[0] for line in run(bin / "pip", "list", "--format=freeze").splitlines()}
     assert found - {"pip", "setuptools"} == {"unstuck", "grpcio", "protobuf", "typing_extensions"}
 

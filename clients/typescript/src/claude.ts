@@ -11,9 +11,10 @@ import { correctionText, type Verdict } from "./verdict.js";
 // Ids of calls that failed or were refused until their batch ends.
 const IDS_MAX = 1_024;
 
-/** Guards one session: give its `hooks` to `query`. Sub-agents are watched separately. */
+/** Guards one session: give its `hooks` to `query`. A sub-agent is watched separately and is stopped alone. */
 export class ClaudeGuard {
   readonly #guard: Guard;
+  readonly #subAgents = new Map<string, Guard>();
   readonly #errors = new Map<string, string>();
   readonly #refused = new Set<string>();
 
@@ -39,31 +40,41 @@ export class ClaudeGuard {
     };
   }
 
+  #of(agent: string | undefined): Guard {
+    if (!agent) return this.#guard;
+    const { client, session, options } = this.#guard;
+    const guard = this.#subAgents.get(agent) ?? new Guard(client, session, { ...options, agent });
+    if (this.#subAgents.size >= IDS_MAX) this.#subAgents.clear();
+    this.#subAgents.set(agent, guard);
+    return guard;
+  }
+
   async #before({ tool_name, tool_input, tool_use_id, agent_id }: any): Promise<SyncHookJSONOutput> {
-    const verdict = await this.#guard.before(tool_name, tool_input, { callId: tool_use_id, agent: agent_id });
+    const guard = this.#of(agent_id);
+    const verdict = await guard.before(tool_name, tool_input, { callId: tool_use_id });
     if (!verdict) return {};
     if (this.#refused.size < IDS_MAX) this.#refused.add(tool_use_id);
     const hookSpecificOutput = { hookEventName: "PreToolUse" as const, permissionDecision: "deny" as const, permissionDecisionReason: correctionText(verdict) };
-    return { ...this.#stop(), hookSpecificOutput };
+    return { ...stop(guard), hookSpecificOutput };
   }
 
   async #after({ tool_calls, agent_id }: any): Promise<SyncHookJSONOutput> {
+    const guard = this.#of(agent_id);
     const round = tool_calls[0]?.tool_use_id;
     const answers = tool_calls.map(({ tool_name, tool_input, tool_use_id, tool_response }: any) => {
       const error = this.#errors.get(tool_use_id);
       this.#errors.delete(tool_use_id);
       // A refused call was recorded when it was refused.
       if (this.#refused.delete(tool_use_id)) return null;
-      const options: CallOptions = { callId: tool_use_id, round, agent: agent_id, ...(error === undefined ? { result: asText(tool_response) } : { error }) };
-      return this.#guard.after(tool_name, tool_input, options);
+      const options: CallOptions = { callId: tool_use_id, round, ...(error === undefined ? { result: asText(tool_response) } : { error }) };
+      return guard.after(tool_name, tool_input, options);
     });
     const corrections = (await Promise.all(answers)).flatMap((verdict: Verdict | null) => (verdict ? [correctionText(verdict)] : []));
     const hookSpecificOutput = { hookEventName: "PostToolBatch" as const, additionalContext: corrections.join("\n") };
-    return corrections.length > 0 ? { ...this.#stop(), hookSpecificOutput } : this.#stop();
+    return corrections.length > 0 ? { ...stop(guard), hookSpecificOutput } : stop(guard);
   }
+}
 
-  #stop(): SyncHookJSONOutput {
-    const { stopped } = this.#guard;
-    return stopped ? { continue: false, stopReason: correctionText(stopped) } : {};
-  }
+function stop({ stopped }: Guard): SyncHookJSONOutput {
+  return stopped ? { continue: false, stopReason: correctionText(stopped) } : {};
 }

@@ -87,6 +87,10 @@ interface Known {
   /** An event was dropped: what its answer asked for is in `standing`. */
   gap: boolean;
   blocked: Set<string>;
+  /** No action in force refuses a call. */
+  clear: boolean;
+  /** The verdict that has ended the session or sub-agent. */
+  terminated: Verdict | null;
   opening: { profile?: string; labels?: Record<string, string> } | null;
 }
 
@@ -156,9 +160,15 @@ export class Client {
     return this.#send(session, options, { $case: "turn", value }, value.text.length);
   }
 
-  /** Whether a call would be refused now. Null: it may be made. */
+  /**
+   * Whether a call would be refused now. Null: it may be made. Asks the service only if it has said
+   * that some action is in force, or has said nothing yet.
+   */
   async check(session: string, tool: string, args: unknown, options: { agent?: string } = {}): Promise<Verdict | null> {
     const agent = options.agent ?? "";
+    const terminated = this.stopped(session, agent);
+    if (terminated) return terminated;
+    if (this.#known.get(`${session}\0${agent}`)?.clear) return null;
     if (this.#waits()) {
       const request = CheckCallRequest.fromPartial({ sessionId: String(session), agentId: agent, tool: String(tool), arguments: wireArguments(args) });
       const answer = await this.#ask<CheckCallResponse>((done) => this.#detection.checkCall(request, this.#metadata, this.#callOptions(), done));
@@ -220,6 +230,11 @@ export class Client {
   onPush(listener: (verdict: Verdict) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /** The verdict that has terminated the session or sub-agent, as far as this client knows. */
+  stopped(session: string, agent = ""): Verdict | null {
+    return this.#known.get(`${session}\0${agent}`)?.terminated ?? this.#known.get(`${session}\0`)?.terminated ?? null;
   }
 
   /** Numbers since the start. */
@@ -285,11 +300,16 @@ export class Client {
       return null;
     }
     known.blocked = new Set(result.standing?.blocked);
+    known.clear = (result.standing?.action ?? 0) < WireAction.ASK;
     if (result.stateLost && known.opening) void this.#open(sessionId, known.opening);
     // Of a dropped event what still holds is performed. A shadow verdict has no action in the result.
     const action = result.action || (known.gap && result.standing?.action) || 0;
     known.gap = false;
-    return action ? new Verdict(action, sessionId, agentId, result.verdict) : null;
+    const verdict = action ? new Verdict(action, sessionId, agentId, result.verdict) : null;
+    if (verdict?.action === "TERMINATE") known.terminated = verdict;
+    // An operator has reset the session.
+    else if (result.standing?.action !== WireAction.TERMINATE) known.terminated = null;
+    return verdict;
   }
 
   #push(result: EventResult): void {
@@ -297,6 +317,8 @@ export class Client {
     const verdict = new Verdict(result.action || result.verdict?.action || 0, result.sessionId, agent, result.verdict);
     const known = this.#knownOf(verdict.sessionId, agent);
     known.late = stronger(verdict, known.late);
+    known.clear = false;
+    if (verdict.action === "TERMINATE") known.terminated = verdict;
     for (const listener of this.#listeners) {
       try {
         listener(verdict);
@@ -314,7 +336,7 @@ export class Client {
 
   #knownOf(session: string, agent: string): Known {
     const key = `${session}\0${agent}`;
-    const known = this.#known.get(key) ?? { late: null, gap: false, blocked: new Set<string>(), opening: null };
+    const known = this.#known.get(key) ?? { late: null, gap: false, blocked: new Set<string>(), clear: false, terminated: null, opening: null };
     this.#known.delete(key);
     this.#known.set(key, known);
     if (this.#known.size > SESSIONS_MAX) this.#known.delete(this.#known.keys().next().value as string);

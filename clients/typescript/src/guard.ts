@@ -18,19 +18,20 @@ export interface GuardedOptions extends GuardOptions {
 
 /** The guard of one session, which the adapters share. */
 export class Guard {
-  /** The verdict that stopped the run. */
-  stopped: Verdict | null = null;
+  #stopped: Verdict | null = null;
 
-  constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {
-    client.onPush((verdict) => {
-      if (verdict.sessionId === session && !verdict.agentId) this.#stop(verdict);
-    });
+  constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {}
+
+  /** The verdict that stopped the run. */
+  get stopped(): Verdict | null {
+    return this.#stopped ?? this.client.stopped(this.session, this.options.agent);
   }
 
   /** The verdict if the call is to be refused; it is then recorded as refused. */
   async before(tool: string, args: unknown, options: CallOptions = {}): Promise<Verdict | null> {
     const verdict = this.stopped ?? (await this.client.check(this.session, tool, args, { agent: options.agent ?? this.options.agent }));
-    if (!verdict?.atLeast("BLOCK")) return null;
+    // Nobody can be asked here, so ASK refuses too.
+    if (!verdict?.atLeast("ASK")) return null;
     this.#stop(verdict);
     await this.after(tool, args, { ...options, outcome: "BLOCKED" });
     return verdict;
@@ -45,7 +46,7 @@ export class Guard {
   }
 
   #stop(verdict: Verdict): void {
-    if (verdict.atLeast(this.options.stopAt ?? "ESCALATE")) this.stopped ??= verdict;
+    if (verdict.atLeast(this.options.stopAt ?? "ESCALATE")) this.#stopped ??= verdict;
   }
 }
 

@@ -2,12 +2,15 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { after, before, test } from "node:test";
 
 import { callKey, Client, Refused, Stopped } from "unstuck";
 import { SessionStatus } from "../dist/esm/gen/unstuck/v1/session_service.js";
-import { PACKAGE, Service, until } from "./service.js";
+import { BIN, PACKAGE, Service, until } from "./service.js";
 
 let service;
 before(async () => { service = await Service.start(); });
@@ -120,6 +123,26 @@ test("a full buffer drops the oldest and counts", async () => {
   assert.equal(client.stats.dropped, 15);
   assert.equal(client.stats.waiting, 10);
   await client.close();
+});
+
+test("TLS and tokens", async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), "unstuck-tls-"));
+  const openssl = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+    "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", `${folder}/key.pem`, "-out", `${folder}/cert.pem`];
+  assert.equal(spawnSync("openssl", openssl).status, 0);
+  const made = JSON.parse(spawnSync(BIN, ["token", "new", "--name", "a", "--role", "broker", "--tenant", "t", "--output", "json"], { encoding: "utf8" }).stdout);
+  await writeFile(`${folder}/tokens.toml`, made.line);
+  const own = await Service.start(`[auth]\ntokens = '${folder}/tokens.toml'\n[tls]\ncert = '${folder}/cert.pem'\nkey = '${folder}/key.pem'\n`);
+  const tls = { ca: await readFile(`${folder}/cert.pem`) };
+  const client = new Client({ target: `https://${own.target}`, token: made.token, tls, deadline: 20_000 });
+  const actions = [];
+  for (let number = 0; number < 3; number += 1) actions.push((await read(client, "secured"))?.action ?? null);
+  assert.deepEqual(actions, [null, null, "WARN"]);
+  const stranger = new Client({ target: own.target, token: "wrong", tls, deadline: 500 });
+  assert.equal(await read(stranger, "secured"), null);
+  await until(() => stranger.stats.reconnects > 0, "it is turned away");
+  assert.equal(stranger.stats.answered, 0);
+  await Promise.all([client.close(), stranger.close(), own.close(), rm(folder, { recursive: true })]);
 });
 
 test("no input throws", async () => {

@@ -2,7 +2,8 @@
 
 `Client` sends an agent's calls and returns verdicts, `guarded` guards a tool function, and a module
 for each agent framework guards its runs: `unstuck.langchain`, `unstuck.openai_agents`,
-`unstuck.pydantic_ai` and `unstuck.smolagents`.
+`unstuck.pydantic_ai`, `unstuck.claude`, `unstuck.smolagents`, `unstuck.autogen` and
+`unstuck.crewai`. `unstuck.litellm` guards every agent behind a gateway.
 """
 
 from unstuck._client import Client, Stats, Usage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from typing import Any
 
 from smolagents import ActionStep, CodeAgent
@@ -39,10 +38,10 @@ class _Run:
     def guarded(self, tool: Any) -> Any:
         """A copy, because agents may share a tool."""
         call = tool.forward
-        signature = inspect.signature(call)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            told = dict(signature.bind(*args, **kwargs).arguments)
+            # The signature of a decorated function is of no use: it begins with `self`.
+            told = dict(zip(tool.inputs, args)) | kwargs
             round = str(self.steps)
             if verdict := self.guard.before(tool.name, told, round=round):
                 # No code goes on with a text, and no text is an image.

@@ -5,7 +5,7 @@ import warnings
 
 from unstuck.v1 import detection_service_pb2 as unstuck_dot_v1_dot_detection__service__pb2
 
-GRPC_GENERATED_VERSION = '1.72.2'
+GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
