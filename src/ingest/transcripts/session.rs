@@ -249,9 +249,11 @@ impl<'a> SessionWriter<'a> {
         if usage.is_empty() {
             return;
         }
-        match self.end.other_responses.last_mut() {
-            Some(last) if self.end.other_responses.len() >= OTHER_RESPONSES_MAX => last.add(&usage),
-            _ => self.end.other_responses.push(usage),
+        let others = &mut self.end.other_responses;
+        let is_full = others.len() >= OTHER_RESPONSES_MAX;
+        match others.last_mut().filter(|_| is_full) {
+            Some(last) => last.add(&usage),
+            None => others.push(usage),
         }
     }
 
