@@ -76,6 +76,7 @@ impl PagePlot {
         if entries.is_empty() {
             return Self::default();
         }
+        // The frame: a row for each lane, and one for what is in none.
         let lanes = Lanes::new(entries);
         let rows = lanes.count() + 1;
         let mut plot = Self {
@@ -86,6 +87,7 @@ impl PagePlot {
             verdicts: verdicts(timeline, entries),
             ..Self::default()
         };
+        // The events, and the call that each letter stands for.
         let mut letters = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
             let position = lanes.position(entry);
@@ -111,6 +113,7 @@ impl PagePlot {
                 title: format!("event {}: {name}", entry.event_index),
             });
         }
+        // From the top lane to the last one.
         plot.legend.sort_by_key(|entry| entry.lane);
         plot.label = format!(
             "events in order, equal calls share a letter: {}",
