@@ -9,7 +9,8 @@ import { after, before, test } from "node:test";
 
 import { BIN, PACKAGE, Service } from "./service.js";
 
-const ENV = { PATH: process.env.PATH, HOME: process.env.HOME, NODE_EXTRA_CA_CERTS: process.env.NODE_EXTRA_CA_CERTS ?? "" };
+// npm needs its own settings.
+const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("UNSTUCK")));
 const platform = `${process.platform}-${process.arch}`;
 let folder, service;
 
