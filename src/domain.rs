@@ -39,8 +39,8 @@ pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
-    AnswerKind, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig,
-    UsageDelta, WordHashes,
+    AnswerKind, CallFacts, CallKind, EventPosition, Observation, ObservationBody, ProgramWords,
+    RuleOutcome, Sig, UsageDelta, WordHashes,
 };
 pub use rating::{Feedback, Rating};
 pub use session::{Abstention, RestoredSummary, SessionStatus, SessionView, Totals};

@@ -38,7 +38,7 @@ pub use progress::ProgressCounter;
 use crate::{
     domain::{
         AnswerKind, Args, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
-        RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
+        ProgramWords, RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
         HashKey, Model, PhraseMatcher, ack,
@@ -348,15 +348,16 @@ impl FactExtractor {
             && answer.kind != AnswerKind::Negative
             && !(traits.runs_sql && sql::is_query(&identity.target));
         // The answer of a write is a receipt and carries no information.
+        let asks_to_change = identity.args.notable.asks_to_change;
         let answers_with_receipt = action.class.is_write()
             || (action.class == ToolClass::Other
-                && traits.is_action
+                && (traits.is_action || asks_to_change)
                 && ack::is_receipt_sized(result_text));
         // The content shows better than the answer whether it changed.
         let may_change = answers_with_receipt
             || action.also_writes
             || action.moves_world
-            || (acted && (traits.is_change || traits.moves_world));
+            || (acted && (traits.is_change || asks_to_change || traits.moves_world));
         let changed_nothing = may_change
             && call.content_hash.is_empty()
             && result_text.is_some_and(|text| {
@@ -404,6 +405,9 @@ impl FactExtractor {
         let (response, error) = self.answer_signatures(call, &returned, identity.signature);
 
         // What the detectors compare.
+        let program = args.words.program_words();
+        let is_program = (answer.is_datum || answer.found_nothing)
+            && (action.class == ToolClass::Execute || traits.runs_sql);
         let facts = CallFacts {
             kind,
             is_wait: action.class == ToolClass::Poll,
@@ -412,13 +416,19 @@ impl FactExtractor {
             call: identity.signature,
             tool: identity.tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
-            also_writes: action.also_writes || (returned.acted && traits.is_change),
+            also_writes: action.also_writes
+                || (returned.acted && (traits.is_change || args.notable.asks_to_change)),
             moves_world: action.moves_world || (returned.acted && traits.moves_world),
             target: path,
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
+            program: if is_program {
+                program
+            } else {
+                ProgramWords::default()
+            },
             query_words,
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,

@@ -1,5 +1,6 @@
 //! `error_streak`: different calls fail with the same error.
 
+mod failed_edits;
 mod recent_calls;
 
 use serde::{Deserialize, Serialize};
@@ -7,9 +8,10 @@ use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
 use crate::domain::{
-    Action, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
-    Sig,
+    Action, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox,
+    Observation, Sig,
 };
+use failed_edits::FailedEdits;
 use recent_calls::RecentCalls;
 
 /// Fires when: `count` failures in a row have the same masked error although the
@@ -21,8 +23,8 @@ use recent_calls::RecentCalls;
 ///
 /// Resets when: a call succeeds or fails with another error; the calls of one tool when
 /// so many of them do that fewer than `count` of the last `window` failed alike. Failed
-/// edits and writes of a path (`patch_spiral`) and outages (`infra_outage`) neither
-/// count nor reset.
+/// edits and writes count only in a row and with three files or more: those of one are
+/// left to `patch_spiral`. Outages (`infra_outage`) neither count nor reset.
 ///
 /// Cost: one comparison per call, and a look-up of the tool while a tool fails.
 ///
@@ -35,6 +37,8 @@ pub struct ErrorStreak {
     streak: Streak,
     /// The tool of all calls of the streak; `None`: there are several.
     tool: Option<Sig>,
+    /// Allocated by the first failed edit.
+    edits: LazyBox<FailedEdits>,
     /// The latest calls of the tools that failed lately.
     tools: LruMap<RecentCalls>,
 }
@@ -89,6 +93,9 @@ impl Detector for ErrorStreak {
         if !facts.failed() {
             self.error = None;
             self.streak.clear();
+            if facts.is_change() && self.edits.get().is_some() {
+                self.edits = LazyBox::default();
+            }
             let nothing = facts.found_nothing.then(|| nothing_found(now.at));
             return match self.push_recent_call(now, facts, nothing, settings) {
                 Some(finding) => DetectorOutcome::from_finding(Finding {
@@ -100,15 +107,20 @@ impl Detector for ErrorStreak {
                 None => DetectorOutcome::NoMatch,
             };
         }
-        // Failed edits of a path are left to another detector.
-        if facts.is_change() && facts.target.is_some() {
-            return DetectorOutcome::NotApplicable;
-        }
+        // Failed edits of one path are left to another detector.
+        let edited = facts.target.filter(|_| facts.is_change());
         let Some(error) = facts.error else {
+            if edited.is_some() {
+                return DetectorOutcome::NotApplicable;
+            }
             self.error = None;
             self.streak.clear();
             return DetectorOutcome::MissingField("tool_call.error");
         };
+        if let Some(file) = edited {
+            let edits = self.edits.get_or_insert_default();
+            return edits.observe(now.at, facts.call, [error, file], settings.count);
+        }
         // A failure counts among the tool's calls, and in the streak of one error.
         let recent = self.push_recent_call(now, facts, Some(error), settings);
         if self.error.replace(error) == Some(error) {
@@ -144,6 +156,9 @@ impl Detector for ErrorStreak {
 
     fn consume(&mut self, cited: &[i32]) {
         self.streak.consume(cited);
+        if let Some(edits) = self.edits.get_mut() {
+            edits.consume(cited);
+        }
         self.tools
             .values_mut()
             .for_each(|calls| calls.consume(cited));
@@ -152,11 +167,14 @@ impl Detector for ErrorStreak {
     fn reset(&mut self) {
         self.error = None;
         self.streak.clear();
+        self.edits = LazyBox::default();
         self.tools.clear();
     }
 
     fn heap_bytes(&self) -> usize {
-        self.streak.heap_bytes() + self.tools.heap_bytes(RecentCalls::heap_bytes)
+        self.streak.heap_bytes()
+            + self.edits.heap_bytes(FailedEdits::heap_bytes)
+            + self.tools.heap_bytes(RecentCalls::heap_bytes)
     }
 }
 
@@ -188,6 +206,10 @@ impl ErrorStreak {
         let calls = self
             .tools
             .get_or_insert(facts.tool, &now.capacities.commands);
+        // An object of its own may have nothing.
+        let is_other_object =
+            std::mem::replace(&mut calls.last_program, facts.program).names_another(facts.program);
+        let error = error.filter(|_| facts.failed() || !is_other_object);
         if !calls.push(now.at, facts.call, error, settings.window as usize) {
             self.tools.remove(facts.tool);
             return None;
@@ -249,6 +271,31 @@ mod tests {
             let found = (script() + other + none("d")).findings::<ErrorStreak>(&SETTINGS);
             assert!(found.is_empty());
         }
+    }
+
+    #[test]
+    fn a_run_about_another_object_may_find_nothing() {
+        let none = |name: &str, words| run(name).program(words).finds_nothing();
+        let same = none("a", 0x1F) + none("b", 0x7F) + none("c", 0x1F) + none("d", 0x7F);
+        check(same, &[0, 0, 0, 4]);
+        let objects = none("a", 0x1F) + none("b", 0x2F) + none("c", 0x4F) + none("d", 0x8F);
+        check(objects + none("e", 0x10F), &[0; 5]);
+    }
+
+    #[test]
+    fn failed_edits_count_with_three_files_or_more() {
+        let fails = |file: &str| edit(file, "x").fails("ENOSPC");
+        let three = fails("a") + fails("b") + fails("a") + fails("c");
+        check(three.clone() + fails("c"), &[0, 0, 0, 4, 5]);
+        check(fails("a") + fails("b") + fails("a") + fails("b"), &[0; 4]);
+        check(fails("a") + fails("b") + edit("d", "y") + fails("c") + fails("e"), &[0; 5]);
+        check(
+            fails("a") + fails("b") + edit("c", "x").fails("EIO") + fails("d"),
+            &[0; 4],
+        );
+        // They neither count nor reset among other failures.
+        let runs = calls("p q").fails("denied") + fails("a") + calls("r s").fails("denied");
+        check(runs, &[0, 0, 0, 0, 4]);
     }
 
     #[test]

@@ -312,9 +312,10 @@ impl Settings {
         // and reports of successive steps repeat many words.
         let has_progress = self.numbers_are_progress && turn.numbers != earlier.numbers;
         let (share, stems) = turn.stem_overlap(earlier);
-        let matches =
-            calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stem_overlap;
-        matches.then_some(share)
+        // With the same meaningful words, all but one, only the wording is another.
+        let is_reworded = share >= 1.0 && turn.stems.len().abs_diff(earlier.stems.len()) <= 1;
+        let is_close = is_reworded || calls > 0 && share >= self.stem_overlap;
+        (is_close && !has_progress && stems >= STEMS_MIN).then_some(share)
     }
 }
 

@@ -10,13 +10,14 @@ use smallvec::smallvec;
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
-    Operation, Sig,
+    Operation, ProgramWords, Sig,
 };
 use unmoved_results::UnmovedResults;
 
 /// Fires when: `count` calls in a row with varying arguments get the same answer, and
 /// that answer is no (nothing found, an empty list), or a text that answers for
-/// different objects would not share, such as a captcha page; or `count` calls that
+/// different objects would not share, such as a captcha page, or a short datum that
+/// commands of the same words return, or of these and more; or `count` calls that
 /// act leave `state_hash` unchanged; or one call returns the same short answer after each of
 /// `rounds` changes of one thing, with no other run between, and the answer does not say
 /// that all is well. A short answer that different objects may share
@@ -33,6 +34,8 @@ use unmoved_results::UnmovedResults;
 #[derive(Default, Serialize, Deserialize)]
 pub struct Stagnation {
     last_response: Option<(Sig, u32)>,
+    /// The one with the fewest words of those with this response.
+    base_program: ProgramWords,
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
     world: LazyBox<WorldState>,
@@ -138,7 +141,10 @@ impl Stagnation {
         facts: &CallFacts,
         settings: &Settings,
     ) -> DetectorOutcome {
-        let response = facts.response.filter(|_| facts.answer_shows_no_effect());
+        let is_program = facts.program != ProgramWords::default();
+        let response = facts
+            .response
+            .filter(|_| facts.answer_shows_no_effect() || is_program);
         let (Some(call), Some(response), false) = (facts.call, response, facts.failed()) else {
             self.last_response = None;
             self.same_result.clear();
@@ -149,7 +155,8 @@ impl Stagnation {
                 DetectorOutcome::MissingField(missing)
             };
         };
-        if self.last_response == Some((response, at.progress)) {
+        let asks_the_same = facts.answer_shows_no_effect() || self.asks_the_same(facts.program);
+        if self.last_response == Some((response, at.progress)) && asks_the_same {
             if !self.same_result.push(at, Some(call)) {
                 return DetectorOutcome::NotApplicable;
             }
@@ -166,6 +173,15 @@ impl Stagnation {
             }),
             None => DetectorOutcome::NoMatch,
         }
+    }
+
+    /// Whether a program asks the same as those before it.
+    fn asks_the_same(&mut self, program: ProgramWords) -> bool {
+        let is_same = program.asks_the_same(self.base_program);
+        if !is_same || program.is_part_of(self.base_program) {
+            self.base_program = program;
+        }
+        is_same
     }
 
     /// Counts acting calls in a row that leave the state unchanged.
@@ -253,6 +269,20 @@ mod tests {
             calls("a b c d e f g").responds("captcha") + call("h").responds("x"),
             ".....!+.",
         );
+    }
+
+    #[test]
+    fn a_short_datum_counts_for_programs_that_ask_the_same() {
+        let asks = |words: [u128; 6]| {
+            let name = |n: usize| run(&n.to_string()).responds("[(12, 4)]");
+            let calls = words.iter().enumerate();
+            calls.map(|(n, words)| name(n).program(*words)).sum()
+        };
+        check(asks([0x1F, 0x1F, 0x3F, 0x5F, 0x1F, 0x9F]), &[0, 0, 0, 0, 0, 6]);
+        // Each has a word of its own: another object.
+        check(asks([0x1F, 0x2F, 0x4F, 0x8F, 0x10F, 0x20F]), &[0; 6]);
+        let brief = (0..6).map(|n| run(&n.to_string()).responds("a").program(0));
+        check(brief.sum(), &[0; 6]);
     }
 
     #[test]

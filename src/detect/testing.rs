@@ -18,7 +18,8 @@ use super::{CallText, Detector, History};
 use crate::{
     domain::{
         AnswerKind, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding,
-        MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        MarkerKind, Observation, ObservationBody, Operation, Outcome, ProgramWords, Sig,
+        UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
@@ -68,6 +69,7 @@ pub fn call(name: &str) -> Script {
         answer: AnswerKind::Unknown,
         moves_world: false,
         arg_words: Default::default(),
+        program: ProgramWords::default(),
         query_words: None,
         leaves_open: false,
         found_nothing: false,
@@ -256,6 +258,14 @@ impl Script {
     /// The words of a search query, as hashes.
     pub fn query(self, words: &[u32]) -> Self {
         self.with(|call| call.facts.query_words = Some(words.into()))
+    }
+
+    /// A program with these words, a bit for each, and a short datum as its answer.
+    pub fn program(self, words: u128) -> Self {
+        self.with(|call| {
+            call.facts.program = ProgramWords { words, numbers: 0 };
+            call.facts.answer = AnswerKind::Brief;
+        })
     }
 
     /// A short answer that does not say that all is well.

@@ -189,6 +189,9 @@ pub struct CallFacts {
     /// The words of the arguments. Empty unless there are enough for two calls to
     /// differ in one word and still overlap by nine tenths.
     pub arg_words: WordHashes,
+    /// The words of a program whose answer is a short datum or that finds nothing; empty for
+    /// other calls.
+    pub program: ProgramWords,
     /// The distinct words of a search query, sorted; `None`: no query, or a short one.
     pub query_words: Option<Box<[u32]>>,
     pub outcome: Option<Outcome>,
@@ -230,6 +233,46 @@ pub struct CallFacts {
     pub content: Option<Sig>,
     /// The `state_hash` after the call; `None`: unknown.
     pub state: Option<Sig>,
+}
+
+/// The words of a command line, a statement or a script, to tell whether two of them ask the
+/// same in other words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramWords {
+    /// A bit for each word; 0: no program, or a long one.
+    pub words: u128,
+    /// The sum of the numbers' hashes.
+    pub numbers: u64,
+}
+
+impl ProgramWords {
+    /// Whether all words of one program are words of the other, so that both are about the
+    /// same thing. Another word may name another thing, and so may another number.
+    pub fn asks_the_same(self, other: Self) -> bool {
+        const WORDS_MIN: u32 = 4;
+        let differs_in_numbers_only = self.words == other.words && self.numbers != other.numbers;
+        (self.words & other.words).count_ones() >= WORDS_MIN
+            && (self.is_part_of(other) || other.is_part_of(self))
+            && !differs_in_numbers_only
+    }
+
+    pub fn is_part_of(self, other: Self) -> bool {
+        self.words & other.words == self.words
+    }
+
+    /// Whether the programs differ in one word or in numbers, so that each is about an object
+    /// of its own: `check('a.md')`, `check('b.md')`.
+    pub fn names_another(self, other: Self) -> bool {
+        let shared = self.words & other.words;
+        let only_here = (self.words & !shared).count_ones();
+        let only_there = (other.words & !shared).count_ones();
+        shared != 0
+            && match (only_here, only_there) {
+                (0, 0) => self.numbers != other.numbers,
+                (1, 1) => true,
+                _ => false,
+            }
+    }
 }
 
 /// Hashes of words in their order, because few are ever compared. Most arguments

@@ -16,6 +16,7 @@ use crate::{
         key::{HashKey, SignatureKind},
         tokens::ArgumentWords,
     },
+    tools::tool_traits,
 };
 
 /// Longer arguments are hashed without removing invisible characters and white space
@@ -163,6 +164,8 @@ pub(super) struct NotableArguments<'a> {
     pub search_term: Option<Cow<'a, str>>,
     /// The arguments ask to wait or to poll.
     pub asks_to_wait: bool,
+    /// An argument selects a change: `action: "update"`, `method: "POST"`.
+    pub asks_to_change: bool,
     /// All arguments explain the call or limit it.
     is_only_explained: bool,
     lines: LineArguments,
@@ -188,6 +191,7 @@ impl<'a> NotableArguments<'a> {
         }
         let Some(text) = captured.text else { return };
         self.asks_to_wait |= is_wait_argument(name, &text);
+        self.asks_to_change |= is_selector(name) && tool_traits::selects_change(&text);
         if self.command.is_none() && role.is_command {
             self.command = Some(text.clone());
         }
@@ -268,7 +272,8 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
             let role = classify_argument(&name.0);
             // Values without a role are not captured: the texts of an edit have escapes and
             // would be copied.
-            let is_wanted = role.is_relevant() || is_action_argument(&name.0);
+            let is_wanted =
+                role.is_relevant() || is_action_argument(&name.0) || is_selector(&name.0);
             let mut captured = CapturedValue::default();
             let numbers = self.hasher.words.numbers();
             let value = map.next_value_seed(JsonValueVisitor {
@@ -400,6 +405,14 @@ fn is_wait_argument(name: &str, value: &str) -> bool {
 /// Whether an argument selects what a tool with many functions does.
 fn is_action_argument(name: &str) -> bool {
     matches!(name, "action" | "command" | "type")
+}
+
+/// Whether an argument selects one of a tool's functions by a verb.
+fn is_selector(name: &str) -> bool {
+    matches!(
+        name,
+        "action" | "operation" | "op" | "method" | "mode" | "verb"
+    )
 }
 
 /// Whether a target rank is that of a path.

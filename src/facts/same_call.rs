@@ -59,30 +59,46 @@ pub(super) fn is_view_argument(name: &str) -> bool {
 
 /// Whether an argument says why a call is made.
 fn is_explanation(name: &str) -> bool {
-    const MORE_EXPLANATIONS: &[&str] = &["purpose", "rationale", "intent", "why", "user_prompt"];
+    #[rustfmt::skip]
+    const MORE_EXPLANATIONS: &[&str] = &[
+        "purpose", "rationale", "intent", "why", "user_prompt", "toolSummary",
+        "toolAction", "task_progress",
+    ];
     !is_limit(name) && (is_explaining(name) || MORE_EXPLANATIONS.contains(&name))
 }
 
-/// Whether an argument limits how long a call takes or how much it returns.
+/// Whether an argument limits how long a call takes or how much it returns, or says how the
+/// agent waits for it.
 fn is_limit(name: &str) -> bool {
+    /// Without underscores, in lower case.
+    #[rustfmt::skip]
     const LIMITS: &[&str] = &[
-        "yield_time_ms",
-        "initial_wait",
-        "wait_seconds",
-        "wait_ms",
-        "block_until_ms",
-        "delay_ms",
-        "delay_seconds",
+        "yieldtimems", "initialwait", "waitseconds", "waitms", "waitmsbeforeasync", "blockuntilms",
+        "delayms", "delayseconds", "blocking", "isbackground", "requiresapproval",
+        "waitforprevioustools", "timelimit", "deadlinems", "outputlimit", "headlimit",
+        "truncatelength",
     ];
+    const PREFIXES: &[&str] = &["timeout", "maxoutput"];
+    /// No name of a limit is longer.
+    const NAME_BYTES_MAX: usize = 24;
     // Most names have another first letter.
-    match name.as_bytes().first() {
-        Some(b't' | b'T') => name
-            .get(..7)
-            .is_some_and(|begin| begin.eq_ignore_ascii_case("timeout")),
-        Some(b'm') => name.starts_with("max_output"),
-        Some(b'y' | b'i' | b'w' | b'b' | b'd') => LIMITS.contains(&name),
-        _ => false,
+    let first = name.as_bytes().first().map(u8::to_ascii_lowercase);
+    if !first.is_some_and(|first| b"bdhimortwy".contains(&first)) || name.len() > NAME_BYTES_MAX {
+        return false;
     }
+    let mut plain = [0; NAME_BYTES_MAX];
+    let mut len = 0;
+    let bytes = name.bytes().filter(|byte| *byte != b'_');
+    for (place, byte) in plain.iter_mut().zip(bytes) {
+        *place = byte.to_ascii_lowercase();
+        len += 1;
+    }
+    let plain = plain.get(..len).unwrap_or_default();
+    let is = |known: &&str| known.as_bytes() == plain;
+    PREFIXES
+        .iter()
+        .any(|prefix| plain.starts_with(prefix.as_bytes()))
+        || LIMITS.iter().any(is)
 }
 
 /// A longer line is a program and compared as it is.

@@ -78,10 +78,12 @@ pub fn is_small_result(result: &str) -> bool {
     result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
-/// Whether a result is a number, alone or as the only row and column: `0`, `[(0,)]`.
+/// Whether a result is a short number, alone or as the only row and column: `0`, `[(0,)]`.
+/// Different objects hardly share a long one.
 fn is_scalar(result: &str) -> bool {
+    const DIGITS_MAX: usize = 3;
     let bare = result.trim_matches(|c: char| "[]()\"',.;! \n".contains(c));
-    bare.parse::<f64>().is_ok()
+    bare.bytes().filter(u8::is_ascii_digit).count() <= DIGITS_MAX && bare.parse::<f64>().is_ok()
 }
 
 /// The text in ASCII lower case, written to a buffer; empty if it does not fit.
@@ -265,6 +267,7 @@ mod tests {
     fn other_results_carry_information() {
         for text in [
             "clean",
+            "16538",
             "captcha required",
             "3 rows: r1 r2 r3",
             "No results found",

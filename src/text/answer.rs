@@ -30,7 +30,9 @@ const NO_PHRASES: &[&str] = &[
     "error: ", "error\":", "captcha", "access denied", "permission denied", "forbidden",
     "unauthorized", "not authorized", "not allowed", "not permitted", "login required",
     "authentication required", "invalid ", "verify you are", "verify that you are", "just a moment",
-    "unavailable", "end of results", "no more ",
+    "unavailable", "end of results", "no more ", "wrong answer", "incorrect", "nothing happen",
+    "there is no ", "there are no ", "there were no ",
+    "try again", "bad credentials", "bad request", "\"status\":40", "\"status\": 40", "http 40",
 ];
 /// What a check finds none of when all is well: "no problems found".
 #[rustfmt::skip]
@@ -46,7 +48,7 @@ const GOOD_NEWS: &[&str] = &[
 #[rustfmt::skip]
 const WELL_PARTS: &[&str] = &[
     "pass", "succe", "ok", "complet", "done", "finish", "built", "build", "compil", "clean", "valid",
-    "same", "equal", "identical", "match",
+    "same", "equal", "identical", "match", "healthy", "\"up\"", "online", "alive", "green",
     "up to date", "up-to-date", "nothing", "ready", "saved", "formatted", "generated", "wrote",
     "written", "writing", "convert", "bundle", "started", "listening", "installed", "deployed", "✓", "✔", "✅",
 ];
@@ -68,6 +70,8 @@ pub struct AnswerReading {
     pub leaves_open: bool,
     /// It says that what was asked for is not there: no hits, an empty list.
     pub found_nothing: bool,
+    /// A short answer with a value, rather than a word or two on how it is: rows, a list.
+    pub is_datum: bool,
 }
 
 impl AnswerReading {
@@ -82,14 +86,17 @@ impl AnswerReading {
     /// As a word, for a cache.
     pub fn pack(self) -> u64 {
         let kind = Self::KINDS.iter().position(|kind| *kind == self.kind);
-        let flags = u64::from(self.leaves_open) << 1 | u64::from(self.found_nothing);
-        (kind.unwrap_or_default() as u64) << 2 | flags
+        let flags = u64::from(self.is_datum) << 2
+            | u64::from(self.leaves_open) << 1
+            | u64::from(self.found_nothing);
+        (kind.unwrap_or_default() as u64) << 3 | flags
     }
 
     pub fn unpack(packed: u64) -> Self {
-        let kind = Self::KINDS.get((packed >> 2) as usize);
+        let kind = Self::KINDS.get((packed >> 3) as usize);
         Self {
             kind: kind.copied().unwrap_or_default(),
+            is_datum: packed & 4 != 0,
             leaves_open: packed & 2 != 0,
             found_nothing: packed & 1 != 0,
         }
@@ -128,11 +135,14 @@ pub fn classify(failed: bool, result: Option<&str>) -> AnswerReading {
         return kind(AnswerKind::Substantial);
     }
     let found = find_phrases(trimmed);
-    let says_no = !found.good_news && (found.no || is_nothing_found(trimmed));
+    let says_no = !found.good_news
+        && (found.no || is_nothing_found(trimmed) || !found.well && has_only_headings(trimmed));
+    let is_brief = trimmed.len() <= BRIEF_BYTES_MAX;
     AnswerReading {
+        is_datum: is_brief && !says_no && !found.good_news && !found.well && !is_words(trimmed),
         kind: if says_no {
             AnswerKind::Negative
-        } else if trimmed.len() <= BRIEF_BYTES_MAX {
+        } else if is_brief {
             AnswerKind::Brief
         } else {
             AnswerKind::Substantial
@@ -168,6 +178,21 @@ fn find_phrases(answer: &str) -> FoundPhrases {
         }
     }
     found
+}
+
+/// Whether the answer is only words: "active", "fast forward". A value has a digit or a mark.
+fn is_words(answer: &str) -> bool {
+    answer
+        .chars()
+        .all(|c| c.is_alphabetic() || matches!(c, ' ' | '-' | '_' | '.'))
+}
+
+/// Whether nothing follows the headings of a report: "Files found:".
+fn has_only_headings(answer: &str) -> bool {
+    answer.ends_with(':')
+        && answer
+            .lines()
+            .all(|line| line.is_empty() || line.ends_with(':'))
 }
 
 /// Matches "No customers found", "no users match": a kind of thing between two words.
@@ -231,6 +256,7 @@ mod tests {
             "Error: user not found",
             "{\"ok\": false, \"detail\": \"shape not there\"}",
             "{\"results\": [], \"total\": 0}",
+            "Python files found:\n\nSchemas found:",
             "Keine Treffer",
         ] {
             check(no, AnswerKind::Negative);

@@ -45,6 +45,9 @@ pub struct EchoTokens<'a> {
     values: SmallVec<[&'a str; VALUES_MAX]>,
     /// Hashes of the tokens in lower case, sorted.
     hashes: SmallVec<[u64; 32]>,
+    /// The same of the names of the arguments. An answer echoes one in quotes; without, it is
+    /// a word like any other ("use offset and limit").
+    names: SmallVec<[u64; 8]>,
     filter: TokenFilter,
 }
 
@@ -83,9 +86,17 @@ impl<'a> EchoTokens<'a> {
         }
         let mut filter = TokenFilter::default();
         let mut hashes = SmallVec::new();
-        for token in tokens(tool).chain(tokens(args)) {
-            if token.is_name {
-                filter.add(token.text);
+        let mut names = SmallVec::new();
+        for token in tokens(tool).filter(|token| token.is_name) {
+            filter.add(token.text);
+            hashes.push(hash_token(token.text));
+        }
+        for token in tokens(args).filter(|token| token.is_name) {
+            filter.add(token.text);
+            let after = args.get(token.start + token.text.len()..);
+            if after.is_some_and(is_end_of_name) {
+                names.push(hash_token(token.text));
+            } else {
                 hashes.push(hash_token(token.text));
             }
         }
@@ -96,13 +107,17 @@ impl<'a> EchoTokens<'a> {
         Self {
             values,
             hashes,
+            names,
             filter,
         }
     }
 
     /// The answer without the echo; `None`: it has none.
     pub fn cut(&self, answer: &str) -> Option<CutText> {
-        if self.hashes.is_empty() || answer.is_empty() || answer.len() > ANSWER_BYTES_MAX {
+        if (self.hashes.is_empty() && self.names.is_empty())
+            || answer.is_empty()
+            || answer.len() > ANSWER_BYTES_MAX
+        {
             return None;
         }
         let mut without_values = None::<CutText>;
@@ -123,7 +138,11 @@ impl<'a> EchoTokens<'a> {
         let mut from = 0;
         let mut last_echo_end = None;
         for token in tokens(answer) {
-            if !token.is_name || !self.contains(token.text) {
+            let is_quoted = || {
+                let before = answer.get(..token.start).unwrap_or_default();
+                before.ends_with(['\'', '"', '`'])
+            };
+            if !token.is_name || !self.contains(token.text, is_quoted) {
                 continue;
             }
             let between = answer.get(from..token.start).unwrap_or_default();
@@ -141,9 +160,13 @@ impl<'a> EchoTokens<'a> {
         Some(kept)
     }
 
-    fn contains(&self, token: &str) -> bool {
+    fn contains(&self, token: &str, is_quoted: impl Fn() -> bool) -> bool {
         let is_token = |token: &str| {
-            self.filter.may_contain(token) && self.hashes.binary_search(&hash_token(token)).is_ok()
+            self.filter.may_contain(token) && {
+                let hash = hash_token(token);
+                self.hashes.binary_search(&hash).is_ok()
+                    || self.names.contains(&hash) && is_quoted()
+            }
         };
         // A relative path is often echoed as an absolute one.
         is_token(token)
@@ -152,12 +175,31 @@ impl<'a> EchoTokens<'a> {
     }
 }
 
-/// The texts between quotes in JSON. One with an escape is not echoed as it stands.
+/// Whether the text continues behind the name of an argument in JSON.
+fn is_end_of_name(after: &str) -> bool {
+    after
+        .strip_prefix('"')
+        .is_some_and(|after| after.trim_ascii_start().starts_with(':'))
+}
+
+/// The texts between quotes in JSON that are no names. One with an escape is not echoed as it
+/// stands.
 fn quoted_texts(args: &str) -> impl Iterator<Item = &str> {
-    args.split('"')
-        .skip(1)
-        .step_by(2)
-        .filter(|text| VALUE_BYTES.contains(&text.len()) && !text.contains('\\') && is_name(text))
+    let mut parts = args.split('"').skip(1);
+    std::iter::from_fn(move || {
+        loop {
+            let text = parts.next()?;
+            let behind = parts.next().unwrap_or_default();
+            let is_value = !behind.trim_ascii_start().starts_with(':');
+            let is_echoed = is_value
+                && VALUE_BYTES.contains(&text.len())
+                && !text.contains('\\')
+                && is_name(text);
+            if is_echoed {
+                return Some(text);
+            }
+        }
+    })
 }
 
 /// Replaces a text where it is not part of a longer word; `None`: it does not occur.
@@ -330,6 +372,16 @@ mod tests {
     fn numbers_and_other_words_are_kept() {
         assert_eq!(cut("{\"channel\": 3}", "3.0 V"), "3.0 V");
         assert_eq!(cut("{\"q\": \"cat\"}", "no category"), "no category");
+    }
+
+    #[test]
+    fn the_name_of_an_argument_is_an_echo_in_quotes_only() {
+        let answer = "use offset and limit to read less";
+        assert_eq!(cut("{\"limit\": 5, \"p\": \"a.rs\"}", answer), answer);
+        assert_eq!(
+            cut("{\"arguments\": \"\"}", "unexpected argument 'arguments'"),
+            "unexpected argument '@'"
+        );
     }
 
     #[test]

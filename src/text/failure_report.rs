@@ -64,6 +64,8 @@ const LINE_HINTS: &[&str] = &[
     "uncaught",
     "make: *",
     "false",
+    "not pass",
+    "been applied",
 ];
 
 static HINT_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
@@ -89,9 +91,31 @@ pub fn reports_failed_run(output: &str) -> bool {
 fn is_failure_line(line: &str) -> bool {
     let line = line.trim_start();
     LINE_STARTS.iter().any(|start| line.starts_with(start))
+        || is_failed_summary(line)
         || is_compiler_error(line)
         || line.ends_with("Traceback (most recent call last)")
         || line.contains(" panicked at ")
+        || line.contains(" did not pass")
+        || line.contains(" NOT been applied")
+}
+
+/// Matches the line that sums up a run, with a count other than 0: "Tests: 41, Failures: 2",
+/// "Failed: 2, Passed: 40", "3 problems (3 errors, 0 warnings)".
+fn is_failed_summary(line: &str) -> bool {
+    const LABELS: &[&str] = &["Failures:", "Failed:", "Errors:"];
+    let count_after = |label: &&str| {
+        let (_, after) = line.split_once(*label)?;
+        let after = after.trim_start();
+        let end = after.find(|c: char| !c.is_ascii_digit());
+        after.get(..end.unwrap_or(after.len()))?.parse::<u32>().ok()
+    };
+    let sums_up = line.contains("Tests") || line.contains("Passed:");
+    let failed = sums_up && LABELS.iter().filter_map(count_after).any(|count| count > 0);
+    let linted = line
+        .split_once(" problems (")
+        .or_else(|| line.split_once(" problem ("));
+    failed
+        || linted.is_some_and(|(_, counts)| counts.contains(" error") && !counts.starts_with("0 "))
 }
 
 /// Matches `src/ring.c:41:12: error: …`: a place, then the word.
@@ -152,6 +176,11 @@ mod tests {
             "    import yaml\nModuleNotFoundError: No module named 'yaml'",
             "thread 'main' panicked at src/lib.rs:88:9:",
             "fatal: not a git repository",
+            "Test case did not pass. Please try again.",
+            "Your changes have NOT been applied. Please fix your edit command.",
+            "FAILURES!\nTests: 41, Assertions: 88, Failures: 2.",
+            "Failed!  - Failed:     2, Passed:    40, Skipped:     0",
+            "\u{2716} 3 problems (3 errors, 0 warnings)",
         ] {
             assert!(reports_failed_run(failed), "{failed}");
         }
@@ -163,6 +192,9 @@ mod tests {
             "DONE: 12 FAILED: 0 LEFT: 228",
             "no errors found",
             "0 errors, 3 warnings",
+            "Tests run: 12, Failures: 0, Errors: 0",
+            "\u{2716} 2 problems (0 errors, 2 warnings)",
+            "12 failed login attempts",
         ] {
             assert!(!reports_failed_run(healthy), "{healthy}");
         }

@@ -41,6 +41,8 @@ const LINE_MARKERS: &[&str] = &[
     "Exit Code: ", "Signal: ", "Error: (none)", "Background PIDs: ", "Process Group PGID: ",   // Gemini, Qwen
     "<shellId: ", "<exited with exit code ",                                  // Copilot
     "agentId: ", "<usage>", "total_tokens: ", "tool_uses: ", "duration_ms: ", // Claude Code
+    "[The command completed with exit code ", "[Command finished with exit code ",
+    "[Current working directory: ", "[Python interpreter: ",                  // OpenHands
     "[unstuck] ",
 ];
 /// Labels before the output in the formats of Codex, Gemini and Qwen.
@@ -50,9 +52,16 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("<system-reminder>", "</system-reminder>"),
     ("<hook_context>[unstuck]", "</hook_context>"),
     ("<total_tokens>", "</total_tokens>"),
+    ("<environment_details>", "</environment_details>"), // Cline, Roo Code
+    (RETURN_CODE, "</returncode>"),                      // mini-swe-agent
 ];
+const RETURN_CODE: &str = "<returncode>";
 /// Tags that are removed without what they enclose.
-const TAGS: &[&str] = &["<untrusted_context>", "</untrusted_context>"];
+#[rustfmt::skip]
+const TAGS: &[&str] = &[
+    "<untrusted_context>", "</untrusted_context>",
+    "Execution logs:\n", "Last output from code snippet:\nNone", // smolagents
+];
 
 static SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let elements = ELEMENTS.iter().map(|(open, _)| open);
@@ -134,7 +143,14 @@ impl<'a> Removals<'a> {
         }
         let element = marker - LINE_MARKERS.len();
         let len = match ELEMENTS.get(element) {
-            Some((_, close)) => rest.find(close).map_or(rest.len(), |end| end + close.len()),
+            Some((open, close)) => {
+                let end = rest.find(close);
+                if *open == RETURN_CODE {
+                    let code = rest.get(open.len()..end.unwrap_or(rest.len()));
+                    self.exit_code = code.and_then(|code| code.trim().parse().ok());
+                }
+                end.map_or(rest.len(), |end| end + close.len())
+            }
             None => TAGS
                 .get(element - ELEMENTS.len())
                 .map_or(0, |tag| tag.len()),
@@ -196,6 +212,26 @@ mod tests {
             "Output: (empty)\nExit Code: 0\nProcess Group PGID: 4100",
             "(empty)",
             Some(0),
+        );
+        check(
+            "<returncode>1</returncode>\n<output>\nboom\n</output>",
+            "\n<output>\nboom\n</output>",
+            Some(1),
+        );
+        check(
+            "boom\n[Current working directory: /w]\n[The command completed with exit code 2.]",
+            "boom",
+            Some(2),
+        );
+        check(
+            "ok\n<environment_details>\n# Current Time\n8:01\n</environment_details>",
+            "ok",
+            None,
+        );
+        check(
+            "Execution logs:\nrow 1\nLast output from code snippet:\nNone",
+            "row 1",
+            None,
         );
         check("a\n<shellId: 7 completed with exit code 2>", "a", Some(2));
         check(

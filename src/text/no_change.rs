@@ -16,7 +16,8 @@ const ANSWER_BYTES_MAX: usize = 512;
 const NO_CHANGE_PHRASES: &[&str] = &[
     "no change", "nothing changed", "nothing was changed", "nothing to ", "not changed",
     "up to date", "up-to-date", "unchanged", "no replacement", "no modification", "no edits were",
-    "no rows ", "already exists, skipping", "no local changes",
+    "no rows ", "already exists, skipping", "no local changes", "not been applied", "not applied",
+    "no edits made", "not modified", "no effect", "already satisfied", "already installed",
 ];
 /// Words for what a write did. A count beside one says how much; 0 is nothing.
 #[rustfmt::skip]

@@ -71,6 +71,7 @@ const CANDIDATE_PARTS: &[&str] = &[
     "ENDING", "UEUED", "UNNING", "AITING", "OCESSING", "UILDING", "VISIONING", "REATING",
     "EPLOYING", "TARTING", "ITIALIZING", "EPARING", "PDATING", "ROGRESS",
     "tatus\"", "tate\"", "hase\"", "TATUS\"", "TATE\"", "done\"", "JOBID",
+    "tatus: ", "tate: ", "hase: ",
 ];
 
 static CANDIDATES: LazyLock<Option<packed::Searcher>> =
@@ -152,8 +153,19 @@ fn is_pending_text(text: &str) -> bool {
         }
     };
     text.lines().any(|line| {
-        is_column(line) || line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false))
+        is_column(line)
+            || labelled_status(line).is_some_and(|value| is_pending_value(value, true))
+            || line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false))
     }) || is_queue_of_jobs(text)
+}
+
+/// The value after a label that names a status: `Status: transcribing`.
+fn labelled_status(line: &str) -> Option<&str> {
+    let (label, value) = line.split_once(": ")?;
+    let is_status = ["status", "state", "phase"]
+        .iter()
+        .any(|word| ends_with_word(label, word));
+    is_status.then(|| value.trim_matches(|c: char| c.is_whitespace() || "\"'.,;…".contains(c)))
 }
 
 /// "Build 4 is still running (stage 2 of 5)", "Processing your file… 42 %".
@@ -263,7 +275,9 @@ fn is_pending_value(value: &str, any_activity: bool) -> bool {
         [not, ready] if not.eq_ignore_ascii_case("not") => is_one_of(ready, &["ready", "started"]),
         // `pending-install`, `ContainerCreating`, but not "Server running".
         [first, .., last] if is_joined => {
-            is_one_of(first, &["pending", "queued", "waiting"]) || is_one_of(last, PENDING_WORDS)
+            is_one_of(first, &["pending", "queued", "waiting"])
+                || is_one_of(last, PENDING_WORDS)
+                || any_activity && is_participle(first) && !is_one_of(first, OTHER_ING_WORDS)
         }
         _ => false,
     }

@@ -27,6 +27,17 @@ const WRITING_OPTIONS: &[&str] = &["--fix", "--write", "--in-place", "--inplace"
 const GENERATING_WORDS: &[&str] = &[
     "generate", "codegen", "migrate", "makemigrations", "gen", "scaffold", "seed",
 ];
+/// The same for the tasks of a project and the verbs of a tool: `npm run format`, `make fmt`,
+/// `ruff format`.
+const FORMATTING_WORDS: &[&str] = &["fmt", "format", "fix", "autofix", "prettify"];
+/// What the command lines of clouds and forges do: `aws s3api put-bucket-policy`, `gh pr merge`.
+#[rustfmt::skip]
+const CHANGING_VERBS: &[&str] = &[
+    "create", "update", "delete", "put", "set", "add", "remove", "deploy", "apply", "start", "stop",
+    "restart", "cp", "mv", "rm", "sync", "merge", "close", "reopen", "comment", "edit", "upload",
+    "publish", "enable", "disable", "attach", "detach", "modify", "scale", "rollback", "promote",
+    "push", "review", "approve", "rename", "tag", "untag", "restore", "import", "rerun",
+];
 
 /// The effect of a command by its name and arguments. Git is apart.
 pub fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
@@ -38,6 +49,8 @@ pub fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
     let changes = changes_packages(name, verb, rest)
         || changes_files(name, rest)
         || changes_service(name, verb, rest)
+        || runs_changing_task(name, rest)
+        || is_changing_cmdlet(name)
         || is_any(rest, WRITING_OPTIONS);
     CommandEffect {
         changes,
@@ -67,6 +80,35 @@ fn changes_packages(name: &[u8], verb: &str, rest: &[&str]) -> bool {
     }
 }
 
+/// A task of a project that generates or formats, by its name: `npm run gen:api`, `make fmt`,
+/// `python scripts/generate_docs.py`.
+fn runs_changing_task(name: &[u8], rest: &[&str]) -> bool {
+    let is_changing = |word: &str| {
+        let file = word.rsplit('/').next().unwrap_or(word);
+        let first = file.split([':', '_', '-', '.']).next().unwrap_or(file);
+        let tasks = || file.split(':').any(|task| FORMATTING_WORDS.contains(&task));
+        let changes =
+            |word: &&str| GENERATING_WORDS.contains(word) || FORMATTING_WORDS.contains(word);
+        !file.contains("check") && (changes(&first) || tasks())
+    };
+    match name {
+        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"make" | b"just" | b"task" | b"deno" | b"mix"
+        | b"dotnet" | b"terraform" | b"tofu" | b"ruff" | b"uv" | b"poetry" | b"npx" | b"nx"
+        | b"turbo" | b"hatch" | b"bundle" | b"rake" | b"rails" | b"composer" | b"php"
+        | b"gradle" | b"gradlew" | b"mvn" | b"zig" | b"python" | b"python3" | b"node" | b"sh"
+        | b"bash" | b"ruby" | b"php-cs-fixer" => {
+            let operands = rest.iter().filter(|word| !word.starts_with('-'));
+            !is_any(rest, &["--check", "--diff", "--dry-run", "--list"])
+                && operands.take(3).any(|word| is_changing(word))
+        }
+        b"alembic" | b"flyway" | b"sqlx" | b"diesel" | b"dbmate" | b"goose" => is_any(
+            rest,
+            &["upgrade", "downgrade", "migrate", "run", "up", "down"],
+        ),
+        _ => false,
+    }
+}
+
 /// Formatters and other programs that write files.
 fn changes_files(name: &[u8], rest: &[&str]) -> bool {
     match name {
@@ -77,10 +119,46 @@ fn changes_files(name: &[u8], rest: &[&str]) -> bool {
         b"perl" | b"ruby" => rest
             .iter()
             .any(|word| word.starts_with('-') && word.contains('i')),
-        b"curl" => is_any(rest, &["-o", "-O", "--output", "--remote-name"]),
+        b"curl" => is_any(
+            rest,
+            &[
+                "-o",
+                "-O",
+                "--output",
+                "--remote-name",
+                "PUT",
+                "PATCH",
+                "DELETE",
+            ],
+        ),
+        b"rubocop" => is_any(rest, &["-a", "-A", "--autocorrect"]),
+        b"rsync" | b"scp" | b"stylua" | b"swiftformat" | b"dd" | b"chown" | b"convert"
+        | b"ffmpeg" | b"ansible-playbook" => !is_any(rest, &["--check", "--dry-run"]),
         b"tar" => rest.first().is_some_and(|mode| mode.contains('x')),
         _ => false,
     }
+}
+
+/// Cmdlets of PowerShell by their verb: `Set-Content`, `Remove-Item`.
+fn is_changing_cmdlet(name: &[u8]) -> bool {
+    #[rustfmt::skip]
+    const VERBS: &[&str] = &[
+        "Set", "New", "Remove", "Add", "Copy", "Move", "Rename", "Clear", "Out", "Install",
+        "Uninstall", "Update", "Start", "Stop", "Restart", "Enable", "Disable", "Expand", "Import",
+    ];
+    const OTHERS: &[&str] = &[
+        "Set-Location",
+        "Out-String",
+        "Out-Null",
+        "Start-Sleep",
+        "Out-Host",
+    ];
+    let Ok(name) = std::str::from_utf8(name) else {
+        return false;
+    };
+    let verb = name.split_once('-').map_or("", |(verb, _)| verb);
+    VERBS.iter().any(|it| it.eq_ignore_ascii_case(verb))
+        && !OTHERS.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
 /// Services, clusters and databases.
@@ -102,6 +180,13 @@ fn changes_service(name: &[u8], verb: &str, rest: &[&str]) -> bool {
         ),
         b"terraform" | b"tofu" | b"pulumi" => {
             matches!(verb, "apply" | "destroy" | "import" | "init" | "up")
+        }
+        b"aws" | b"gcloud" | b"az" | b"gh" | b"glab" | b"heroku" | b"fly" | b"flyctl"
+        | b"vercel" | b"netlify" | b"firebase" | b"supabase" | b"wrangler" | b"redis-cli" => {
+            let operands = rest.iter().filter(|word| !word.starts_with('-')).take(3);
+            operands
+                .filter_map(|word| word.split('-').next())
+                .any(|verb| CHANGING_VERBS.iter().any(|it| it.eq_ignore_ascii_case(verb)))
         }
         b"psql" | b"mysql" | b"sqlite3" => rest
             .iter()
@@ -238,6 +323,16 @@ mod tests {
             "git checkout -- src/a.rs",
             "npx prisma migrate dev",
             "isort .",
+            "npm run gen:api",
+            "yarn lint:fix",
+            "make fmt",
+            "ruff format src",
+            "python scripts/generate_docs.py",
+            "alembic upgrade head",
+            "aws s3api put-bucket-policy --bucket b",
+            "gh pr comment 3 --body x",
+            "curl -X PUT localhost",
+            "Set-Content -Path a -Value b",
         ] {
             assert_eq!(effect(line), CHANGES, "{line}");
         }
@@ -275,6 +370,14 @@ mod tests {
             "perl a.pl",
             "gofmt -l .",
             "terraform plan",
+            "terraform fmt --check",
+            "pytest tests/format_test.py",
+            "npm run format:check",
+            "gh pr list",
+            "aws s3 ls",
+            "Get-Content a",
+            "Set-Location b",
+            "curl localhost",
         ] {
             assert_eq!(effect(line), CommandEffect::default(), "{line}");
         }

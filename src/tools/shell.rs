@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr2;
+use memchr::memchr3;
 
 use super::{
     ToolClass,
@@ -60,8 +60,8 @@ pub fn parse_command_line(line: &str) -> ShellCommand<'_> {
     if line.trim_start().is_empty() {
         return ShellCommand::with_class(ToolClass::Poll);
     }
-    // Most lines have neither a patch nor a heredoc, and so none of these bytes.
-    if memchr2(b'*', b'<', line.as_bytes()).is_none() {
+    // Most lines have neither a patch nor a program, and so none of these bytes.
+    if memchr3(b'*', b'<', b'(', line.as_bytes()).is_none() {
         return parse_script(unwrap_shell_script(line));
     }
     if line.contains(PATCH_HEADER) {
@@ -82,7 +82,8 @@ pub fn parse_command_line(line: &str) -> ShellCommand<'_> {
 /// Whether an interpreter reads its program from the command line.
 fn runs_program(script: &str) -> bool {
     const INTERPRETERS: &[&str] = &["python", "perl", "node", "ruby", "php", "deno", "bun "];
-    script.contains("<<") && INTERPRETERS.iter().any(|name| script.contains(name))
+    ["<<", " -c ", " -e "].iter().any(|by| script.contains(by))
+        && INTERPRETERS.iter().any(|name| script.contains(name))
 }
 
 fn parse_script(line: Cow<'_, str>) -> ShellCommand<'_> {
@@ -284,6 +285,12 @@ impl<'a> SimpleCommand<'a> {
 
     fn parse_git(rest: &[&'a str]) -> Self {
         let effect = command_effect::git_effect(rest);
+        // The content of a file in a revision.
+        if let ["show", file] = rest
+            && file.contains(':')
+        {
+            return Self::with_target(ToolClass::Read, Some(file));
+        }
         let class = if effect.changes {
             ToolClass::Write
         } else if command_effect::git_only_looks(rest) {
@@ -405,6 +412,7 @@ mod tests {
         check("cat a.rs 2>&1", ToolClass::Read, Some("a.rs"));
         check("grep -rn foo src", ToolClass::Search, None);
         check("git status --short", ToolClass::Search, None);
+        check("git show HEAD:a.rs", ToolClass::Read, Some("HEAD:a.rs"));
         check("cat a | grep b", ToolClass::Search, None);
         check("sed -n '10,20p' a.rs", ToolClass::Read, Some("a.rs"));
     }

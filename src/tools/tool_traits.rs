@@ -241,8 +241,31 @@ const CHANGE_VERBS: &[&str] = &[
     "assign", "label", "tag", "mark", "submit", "approve", "upload", "merge", "enable", "disable",
     "book", "cancel", "refund", "transfer", "generate", "format", "fix", "install", "send", "post",
     "reply", "publish", "schedule", "register", "execute", "restart", "deploy", "import", "commit",
-    "close", "reset", "claim", "resolve",
+    "close", "reset", "claim", "resolve", "refactor", "rewrite", "change", "clear", "drop", "alter",
+    "copy", "migrate", "download", "convert", "configure", "toggle", "paste", "rotate", "resize",
+    "align", "push", "sync", "invite", "share", "transition",
 ];
+
+/// Whether an argument that selects what a tool does selects a change: `update`, `POST`,
+/// `create_issue`.
+pub fn selects_change(value: &str) -> bool {
+    const VALUE_BYTES_MAX: usize = 32;
+    value.len() <= VALUE_BYTES_MAX
+        && first_word(value).is_some_and(|word| {
+            CHANGE_VERBS
+                .iter()
+                .any(|verb| verb.eq_ignore_ascii_case(word))
+        })
+}
+
+/// The first word of a name; `POST` is one word.
+fn first_word(name: &str) -> Option<&str> {
+    let part = name.split(|c: char| !c.is_alphanumeric()).next()?;
+    if part.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        return Some(part);
+    }
+    split_name_words(part).next()
+}
 
 /// Words in the names of tools that move to another state of the world.
 const MOVE_VERBS: &[&str] = &["checkout", "switch", "bisect", "activate", "use", "connect"];
@@ -340,6 +363,16 @@ mod tests {
         assert!(ToolTraits::from_name("execute_sql").runs_sql);
         assert!(!ToolTraits::from_name("send_email").runs_sql);
         assert!(ToolTraits::from_name("send_email").is_action);
+    }
+
+    #[test]
+    fn an_argument_may_select_a_change() {
+        for value in ["create", "POST", "updateCell", "delete_row", "set_value"] {
+            assert!(selects_change(value), "{value}");
+        }
+        for value in ["get", "GET", "list", "search", "address", "settings", ""] {
+            assert!(!selects_change(value), "{value}");
+        }
     }
 
     #[test]

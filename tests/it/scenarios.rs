@@ -14,10 +14,11 @@ use crate::play::{Line, Player};
 
 const CASES: &str = include_str!("scenarios/cases.jsonl");
 
-const BEHAVIOURS: [&str; 3] = [
+const BEHAVIOURS: [&str; 4] = [
     include_str!("behaviours/sameness.jsonl"),
     include_str!("behaviours/progress.jsonl"),
     include_str!("behaviours/words.jsonl"),
+    include_str!("behaviours/fresh.jsonl"),
 ];
 /// The ids of the behaviours that do not hold yet, one per line.
 const BEHAVIOURS_NOT_HELD: &str = include_str!("behaviours/not-held.txt");

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::super::heap;
-use crate::domain::{EventPosition, Finding, Sig};
+use crate::domain::{EventPosition, Finding, ProgramWords, Sig};
 
 /// The latest calls of one tool, oldest first. Exists only while one of them has failed.
 #[derive(Default, Serialize, Deserialize)]
@@ -13,6 +13,8 @@ pub(super) struct RecentCalls {
     calls: SmallVec<[RecentCall; 6]>,
     /// The error that was found and still recurs, and how often it did.
     reported: Option<(Sig, i32)>,
+    /// Of the latest call.
+    pub last_program: ProgramWords,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]

@@ -39,7 +39,7 @@ use crate::{
 };
 
 const HEAD_VERSION: u8 = 2;
-const WINDOW_VERSION: u8 = 6;
+const WINDOW_VERSION: u8 = 7;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

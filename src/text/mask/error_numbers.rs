@@ -45,7 +45,7 @@ pub fn classify_number(
     end: usize,
 ) -> NumberRole {
     let Some(gap) = before.gap_to(text, start) else {
-        return if is_count(Cursor::new(text, end)) {
+        return if is_count(text, start, end) {
             NumberRole::Significant
         } else {
             NumberRole::Noise
@@ -62,7 +62,7 @@ pub fn classify_number(
     let is_significant = is_one_of(word, &CODE_LABELS)
         || ends_with_code(word)
         || is_label && is_one_of(word, &COUNT_LABELS)
-        || is_count(Cursor::new(text, end));
+        || is_count(text, start, end);
     if is_significant {
         NumberRole::Significant
     } else {
@@ -78,9 +78,15 @@ fn ends_with_code(word: &[u8]) -> bool {
 
 /// Whether the text after a number makes it significant: "3 failed", "3 != 4", "[1, 2]
 /// == [1]".
-fn is_count(mut c: Cursor) -> bool {
+fn is_count(text: &[u8], start: usize, end: usize) -> bool {
+    let mut c = Cursor::new(text, end);
     let mut behind = c;
-    if behind.eat(b' ') {
+    // `12:7 error` is a place: a line and a column.
+    let is_place = Cursor::new(text, start).peek_back(1) == b':'
+        || text
+            .get(start..end)
+            .is_some_and(|number| number.contains(&b':'));
+    if !is_place && behind.eat(b' ') {
         let word = behind.eat_letters();
         let between = word.len() >= ADJECTIVE_LETTERS_MIN && behind.eat(b' ');
         if is_one_of(word, &COUNT_NOUNS)

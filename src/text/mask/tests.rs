@@ -445,6 +445,7 @@ fn numbers_in_errors_are_masked() {
     same(Error, "1 failed in 0.12s", "1 failed in 1.47s");
     same(Error, "line 12, in <module>", "line 120, in <module>");
     same(Error, "src/main.rs:12:5: bad", "src/main.rs:120:15: bad");
+    same(Error, "  3:7  error  no-undef", "  4:9  error  no-undef");
     same(
         Error,
         "command timed out after 30s",

@@ -1,7 +1,7 @@
 //! The words of a call's arguments, to compare calls that vary.
 
 use crate::{
-    domain::{Sig, WordHashes},
+    domain::{ProgramWords, Sig, WordHashes},
     text::{
         key::{HashKey, SignatureKind},
         mixing::{PI_DIGITS, folded_multiply},
@@ -17,6 +17,8 @@ pub(crate) struct ArgumentWords {
     /// The sum of the numbers' hashes.
     number_sum: u64,
     hashes: WordHashes,
+    /// A bit for each word.
+    bitmap: u128,
     bytes: usize,
 }
 
@@ -85,6 +87,7 @@ impl ArgumentWords {
         if word.len > 0 {
             let hash = std::mem::take(word).hash();
             self.hash_sum = self.hash_sum.wrapping_add(hash);
+            self.bitmap |= 1 << (hash & 127);
             self.hashes.push((hash >> 32) as u32);
         }
     }
@@ -101,6 +104,17 @@ impl ArgumentWords {
         self.unordered_signature(key).map(|words| {
             Sig::new(key.hash_pair(SignatureKind::Words, words.get(), self.number_sum))
         })
+    }
+
+    /// The words and numbers of a program.
+    pub fn program_words(&self) -> ProgramWords {
+        if self.bytes > Self::BYTES_MAX {
+            return ProgramWords::default();
+        }
+        ProgramWords {
+            words: self.bitmap,
+            numbers: self.number_sum,
+        }
     }
 
     /// The hashes of all words, or none if there are too few words for an overlap of .9
