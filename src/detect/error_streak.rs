@@ -288,7 +288,10 @@ mod tests {
         let three = fails("a") + fails("b") + fails("a") + fails("c");
         check(three.clone() + fails("c"), &[0, 0, 0, 4, 5]);
         check(fails("a") + fails("b") + fails("a") + fails("b"), &[0; 4]);
-        check(fails("a") + fails("b") + edit("d", "y") + fails("c") + fails("e"), &[0; 5]);
+        check(
+            fails("a") + fails("b") + edit("d", "y") + fails("c") + fails("e"),
+            &[0; 5],
+        );
         check(
             fails("a") + fails("b") + edit("c", "x").fails("EIO") + fails("d"),
             &[0; 4],

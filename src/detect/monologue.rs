@@ -240,8 +240,7 @@ mod tests {
             "Reconsider.",
         ];
         let announced: Script = announced.map(turn).into_iter().sum();
-        let action_max =
-            |script: Script| script.findings::<Monologue>(&settings())[0].action_max;
+        let action_max = |script: Script| script.findings::<Monologue>(&settings())[0].action_max;
         assert_eq!(action_max(announced), Some(Action::Warn));
         assert_eq!(action_max(turn("Let me start over.").times(4)), None);
     }

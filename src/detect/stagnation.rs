@@ -278,7 +278,10 @@ mod tests {
             let calls = words.iter().enumerate();
             calls.map(|(n, words)| name(n).program(*words)).sum()
         };
-        check(asks([0x1F, 0x1F, 0x3F, 0x5F, 0x1F, 0x9F]), &[0, 0, 0, 0, 0, 6]);
+        check(
+            asks([0x1F, 0x1F, 0x3F, 0x5F, 0x1F, 0x9F]),
+            &[0, 0, 0, 0, 0, 6],
+        );
         // Each has a word of its own: another object.
         check(asks([0x1F, 0x2F, 0x4F, 0x8F, 0x10F, 0x20F]), &[0; 6]);
         let brief = (0..6).map(|n| run(&n.to_string()).responds("a").program(0));
