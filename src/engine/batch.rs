@@ -13,8 +13,6 @@ use crate::{
 
 /// Calls at most this far apart belong to one response.
 const BATCH_GAP_MAX: Duration = Duration::from_millis(50);
-/// More events with one time, and no other before, have a clock that stands.
-const EQUAL_TIMES_MAX: u8 = 10;
 
 /// The parallel calls of an agent that are being recorded. Not stored with a session: a
 /// batch that is interrupted by a restart counts as two.
@@ -26,8 +24,6 @@ pub(super) struct CallBatch {
     round: Option<Sig>,
     /// The time of the latest event of any kind.
     last_event: Option<SystemTime>,
-    /// How many events in a row had the latest time.
-    equal_times: u8,
     /// Whole seconds have passed between two events, so the clock of the events runs.
     is_clock_running: bool,
 }
@@ -57,10 +53,6 @@ impl CallBatch {
     fn observe_clock(&mut self, time: Option<SystemTime>) {
         let Some(time) = time else { return };
         let last = self.last_event.replace(time);
-        self.equal_times = match last {
-            Some(last) if last == time => self.equal_times.saturating_add(1),
-            _ => 1,
-        };
         self.is_clock_running |= last.is_some_and(|last| distance(last, time).as_secs() > 0);
     }
 
@@ -69,10 +61,8 @@ impl CallBatch {
             return false;
         };
         if last == time {
-            // Equal whole seconds prove nothing if the clock is a constant.
-            return has_fraction(time)
-                || self.is_clock_running
-                || self.equal_times < EQUAL_TIMES_MAX;
+            // Equal whole seconds prove something only if the clock is not a constant.
+            return has_fraction(time) || self.is_clock_running;
         }
         distance(last, time) <= BATCH_GAP_MAX
     }
@@ -161,10 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn equal_seconds_are_one_round_unless_the_clock_stands() {
-        let standing = rounds(&[5_000; 13].map(Some));
-        assert_eq!(standing, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
-        assert_eq!(rounds(&[5_000; 3].map(Some)), [0, 0, 0]);
+    fn equal_seconds_are_one_round_only_if_the_clock_runs() {
+        assert_eq!(rounds(&[5_000; 3].map(Some)), [0, 1, 2]);
         assert_eq!(rounds(&[5_000, 9_000, 9_000].map(Some)), [0, 1, 1]);
         assert_eq!(rounds(&[5_003; 3].map(Some)), [0, 0, 0]);
     }
