@@ -21,6 +21,7 @@ mod openhands;
 mod otlp;
 mod pi;
 mod qwen;
+mod response;
 mod session;
 mod swe_agent;
 mod time;

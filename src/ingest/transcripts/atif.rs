@@ -12,7 +12,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{FileHead, Homes},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
-    session::{self, CallResult, SessionWriter},
+    response::CallResult,
+    session::{self, SessionWriter},
     time::parse_time,
     usage::ModelNames,
 };
@@ -82,6 +83,7 @@ fn read_steps(
 ) {
     let default_model = text_at(trajectory, "/agent/model_name");
     for step in list_at(trajectory, "/steps") {
+        // Steps of another trajectory, repeated for the model.
         if flag_at(step, "/is_copied_context") == Some(true) {
             continue;
         }
@@ -93,6 +95,7 @@ fn read_steps(
                 let id = format!("step {}", count_at(step, "/step_id"));
                 let response = writer.response(agent, &id);
                 response.push_text(&message, time);
+                // The calls that the model asked for.
                 for call in list_at(step, "/tool_calls") {
                     response.push_call(
                         text_at(call, "/tool_call_id"),
@@ -100,6 +103,7 @@ fn read_steps(
                         args_at(call, "arguments"),
                     );
                 }
+                // What the response cost.
                 let model = match text_at(step, "/model_name") {
                     "" => default_model,
                     model => model,
@@ -113,6 +117,7 @@ fn read_steps(
                     cost_usd: amount_at(step, "/metrics/cost_usd"),
                     ..ModelUsage::default()
                 });
+                // A step has the results of its own calls.
                 read_results(writer, step, time);
                 writer.end_response(agent);
             }

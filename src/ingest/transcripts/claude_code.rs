@@ -22,7 +22,8 @@ use super::{
     claude_content::content_hash,
     files::{self, FileHead, Homes},
     lenient::{Amount, Count, Flag, Object, Text},
-    session::{CallResult, SessionWriter},
+    response::CallResult,
+    session::SessionWriter,
     time::parse_time,
     usage::ModelNames,
 };

@@ -8,7 +8,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{self, FileHead, Homes},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
-    session::{self, CallResult, SessionWriter},
+    response::CallResult,
+    session::{self, SessionWriter},
     time::time_of_millis,
     usage::ModelNames,
 };

@@ -13,7 +13,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{self, FileHead, Homes},
     json::{args_at, count_at, text_at},
-    session::{CallResult, SessionWriter},
+    response::CallResult,
+    session::SessionWriter,
     time::parse_time,
     usage::ModelNames,
 };
@@ -147,7 +148,7 @@ fn is_program_text(text: &str) -> bool {
 }
 
 /// The response that is being written: after an output, the next one.
-fn open_response<'w>(writer: &'w mut SessionWriter) -> &'w mut super::session::Response {
+fn open_response<'w>(writer: &'w mut SessionWriter) -> &'w mut super::response::Response {
     let main = AgentId::default();
     if writer.response(&main, "").has_results() {
         writer.end_response(&main);

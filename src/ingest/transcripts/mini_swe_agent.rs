@@ -11,7 +11,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{FileHead, Homes},
     json::{amount_at, count_at, list_at, text_at},
-    session::{self, CallResult, SessionWriter},
+    response::CallResult,
+    session::{self, SessionWriter},
     time::time_of_millis,
     usage::ModelNames,
 };

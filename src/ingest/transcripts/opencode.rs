@@ -17,7 +17,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{FileHead, Homes},
     json::{amount_at, args_at, count_at, text_at},
-    session::{CallResult, SessionWriter},
+    response::CallResult,
+    session::SessionWriter,
     time::time_of_millis,
     usage::ModelNames,
 };

@@ -16,7 +16,8 @@ use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     files::{self, FileHead, Homes},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
-    session::{CallResult, SessionWriter},
+    response::CallResult,
+    session::SessionWriter,
     time::parse_time,
     usage::ModelNames,
 };

@@ -9,7 +9,8 @@ use super::{
     files::{self, FileHead, Homes},
     gemini,
     json::{args_at, count_at, list_at, text_at},
-    session::{CallResult, SessionWriter},
+    response::CallResult,
+    session::SessionWriter,
     time::parse_time,
     usage::ModelNames,
 };

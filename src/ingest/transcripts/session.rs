@@ -5,7 +5,6 @@
 //! text and its finished calls become events, in the order in which the model made them.
 
 use std::{
-    borrow::Cow,
     collections::VecDeque,
     fmt::Display,
     mem::take,
@@ -17,12 +16,14 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, ReadProblem, SessionEnd, SessionStart, Sink, Transcript, TranscriptEvent,
-    TranscriptFormat, TranscriptItem, files, reopen_command, usage::count_usage,
+    TranscriptFormat, TranscriptItem, files, reopen_command,
+    response::{CallResult, Response},
+    usage::count_usage,
 };
 use crate::{
     domain::{
-        AgentId, Args, Cost, Event, EventBody, Marker, MarkerKind, Outcome, Role, SessionId,
-        ToolCall, Turn, sanitize,
+        AgentId, Args, Cost, Event, EventBody, Marker, MarkerKind, Role, SessionId, ToolCall, Turn,
+        sanitize,
     },
     ingest::{input, payload},
 };
@@ -54,71 +55,6 @@ pub(super) struct SessionWriter<'a> {
     is_merging: bool,
     clock: Option<SystemTime>,
     end: SessionEnd,
-}
-
-/// A response of the model.
-#[derive(Default)]
-pub(super) struct Response {
-    agent: AgentId,
-    id: String,
-    text: String,
-    text_time: Option<SystemTime>,
-    calls: Vec<OpenCall>,
-    usage: Option<ModelUsage>,
-}
-
-/// A call whose result may not be there yet.
-struct OpenCall {
-    id: String,
-    call: ToolCall,
-    /// `None`: it has not finished.
-    result: Option<Option<SystemTime>>,
-}
-
-/// What a call returned.
-pub(super) struct CallResult<'a> {
-    pub text: Cow<'a, str>,
-    /// `None`: by the exit code in the text, or unknown.
-    pub outcome: Option<Outcome>,
-    /// Empty: unknown.
-    pub content_hash: String,
-}
-
-impl Response {
-    pub fn push_text(&mut self, text: &str, time: Option<SystemTime>) {
-        if text.trim().is_empty() {
-            return;
-        }
-        if !self.text.is_empty() {
-            self.text.push('\n');
-        }
-        self.text.push_str(text);
-        self.text_time = time.or(self.text_time);
-    }
-
-    pub fn push_call(&mut self, id: &str, tool: &str, args: Args) {
-        // Lines are repeated when a session is resumed.
-        if !id.is_empty() && self.calls.iter().any(|open| open.id == id) {
-            return;
-        }
-        self.calls.push(OpenCall {
-            id: id.to_owned(),
-            call: ToolCall {
-                args,
-                ..input::new_call(tool, None)
-            },
-            result: None,
-        });
-    }
-
-    /// The usage is repeated on each line of a response, and grows: the last counts.
-    pub fn set_usage(&mut self, usage: ModelUsage) {
-        self.usage = Some(usage);
-    }
-
-    pub fn has_results(&self) -> bool {
-        self.calls.iter().any(|open| open.result.is_some())
-    }
 }
 
 /// Reads the sessions of a format that has one JSON document for each.
