@@ -17,9 +17,10 @@ use recent_calls::RecentCalls;
 /// Fires when: `count` failures in a row have the same masked error although the
 /// arguments or tools vary: unknown tool, permission denied, missing parameter,
 /// missing file, timeout of a command. A round of parallel calls that all fail is
-/// one failure; the first try with another tool waits for one more. Also fires when `count` of the last `window` calls of one tool have the
-/// same error, whatever came between: guesses with a look at something else after each; or,
-/// with a warning at most, when so many runs of one tool find nothing and nothing is written.
+/// one failure; the first try with another tool waits for one more. Also fires when `count`
+/// of the last `window` calls of one tool have the same error, whatever came between:
+/// guesses with a look at something else after each; or, with a warning at most, when so
+/// many runs of one tool find nothing and nothing is written.
 ///
 /// Resets when: a call succeeds or fails with another error; the calls of one tool when
 /// so many of them do that fewer than `count` of the last `window` failed alike. Failed
@@ -40,7 +41,7 @@ pub struct ErrorStreak {
     /// Allocated by the first failed edit.
     edits: LazyBox<FailedEdits>,
     /// The latest calls of the tools that failed lately.
-    tools: LruMap<RecentCalls>,
+    tools: LazyBox<LruMap<RecentCalls>>,
 }
 
 /// `[detect.error_streak]`
@@ -93,8 +94,8 @@ impl Detector for ErrorStreak {
         if !facts.failed() {
             self.error = None;
             self.streak.clear();
-            if facts.is_change() && self.edits.get().is_some() {
-                self.edits = LazyBox::default();
+            if facts.is_change() {
+                self.edits.clear();
             }
             let nothing = facts.found_nothing.then(|| nothing_found(now.at));
             return match self.push_recent_call(now, facts, nothing, settings) {
@@ -159,22 +160,26 @@ impl Detector for ErrorStreak {
         if let Some(edits) = self.edits.get_mut() {
             edits.consume(cited);
         }
-        self.tools
-            .values_mut()
-            .for_each(|calls| calls.consume(cited));
+        if let Some(tools) = self.tools.get_mut() {
+            tools.values_mut().for_each(|calls| calls.consume(cited));
+        }
     }
 
     fn reset(&mut self) {
         self.error = None;
         self.streak.clear();
-        self.edits = LazyBox::default();
-        self.tools.clear();
+        self.edits.clear();
+        if let Some(tools) = self.tools.get_mut() {
+            tools.clear();
+        }
     }
 
     fn heap_bytes(&self) -> usize {
         self.streak.heap_bytes()
             + self.edits.heap_bytes(FailedEdits::heap_bytes)
-            + self.tools.heap_bytes(RecentCalls::heap_bytes)
+            + self
+                .tools
+                .heap_bytes(|tools| tools.heap_bytes(RecentCalls::heap_bytes))
     }
 }
 
@@ -200,18 +205,21 @@ impl ErrorStreak {
         error: Option<Sig>,
         settings: &Settings,
     ) -> Option<Finding> {
-        if settings.window == 0 || (error.is_none() && self.tools.get_mut(facts.tool).is_none()) {
+        let known = self
+            .tools
+            .get_mut()
+            .is_some_and(|tools| tools.get_mut(facts.tool).is_some());
+        if settings.window == 0 || (error.is_none() && !known) {
             return None;
         }
-        let calls = self
-            .tools
-            .get_or_insert(facts.tool, &now.capacities.commands);
+        let tools = self.tools.get_or_insert_default();
+        let calls = tools.get_or_insert(facts.tool, &now.capacities.commands);
         // An object of its own may have nothing.
         let is_other_object =
             std::mem::replace(&mut calls.last_program, facts.program).names_another(facts.program);
         let error = error.filter(|_| facts.failed() || !is_other_object);
         if !calls.push(now.at, facts.call, error, settings.window as usize) {
-            self.tools.remove(facts.tool);
+            tools.remove(facts.tool);
             return None;
         }
         calls.finding(now.at, error?, settings.count)
