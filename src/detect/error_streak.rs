@@ -41,7 +41,7 @@ pub struct ErrorStreak {
     /// Allocated by the first failed edit.
     edits: LazyBox<FailedEdits>,
     /// The latest calls of the tools that failed lately.
-    tools: LazyBox<LruMap<RecentCalls>>,
+    tools: LruMap<RecentCalls>,
 }
 
 /// `[detect.error_streak]`
@@ -160,26 +160,22 @@ impl Detector for ErrorStreak {
         if let Some(edits) = self.edits.get_mut() {
             edits.consume(cited);
         }
-        if let Some(tools) = self.tools.get_mut() {
-            tools.values_mut().for_each(|calls| calls.consume(cited));
-        }
+        self.tools
+            .values_mut()
+            .for_each(|calls| calls.consume(cited));
     }
 
     fn reset(&mut self) {
         self.error = None;
         self.streak.clear();
         self.edits.clear();
-        if let Some(tools) = self.tools.get_mut() {
-            tools.clear();
-        }
+        self.tools.clear();
     }
 
     fn heap_bytes(&self) -> usize {
         self.streak.heap_bytes()
             + self.edits.heap_bytes(FailedEdits::heap_bytes)
-            + self
-                .tools
-                .heap_bytes(|tools| tools.heap_bytes(RecentCalls::heap_bytes))
+            + self.tools.heap_bytes(RecentCalls::heap_bytes)
     }
 }
 
@@ -205,21 +201,18 @@ impl ErrorStreak {
         error: Option<Sig>,
         settings: &Settings,
     ) -> Option<Finding> {
-        let known = self
-            .tools
-            .get_mut()
-            .is_some_and(|tools| tools.get_mut(facts.tool).is_some());
-        if settings.window == 0 || (error.is_none() && !known) {
+        if settings.window == 0 || (error.is_none() && self.tools.get_mut(facts.tool).is_none()) {
             return None;
         }
-        let tools = self.tools.get_or_insert_default();
-        let calls = tools.get_or_insert(facts.tool, &now.capacities.commands);
+        let calls = self
+            .tools
+            .get_or_insert(facts.tool, &now.capacities.commands);
         // An object of its own may have nothing.
         let is_other_object =
             std::mem::replace(&mut calls.last_program, facts.program).names_another(facts.program);
         let error = error.filter(|_| facts.failed() || !is_other_object);
         if !calls.push(now.at, facts.call, error, settings.window as usize) {
-            tools.remove(facts.tool);
+            self.tools.remove(facts.tool);
             return None;
         }
         calls.finding(now.at, error?, settings.count)

@@ -3,11 +3,15 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::heap;
-use crate::domain::{Capacity, Sig};
+use crate::domain::{Capacity, LazyBox, Sig};
 
 /// State per path, command or poll, for the keys used last. At capacity the least
-/// recently used key is evicted.
+/// recently used key is evicted. Allocated by the first key.
 pub(super) struct LruMap<T> {
+    lists: LazyBox<Lists<T>>,
+}
+
+struct Lists<T> {
     /// Half of each key's signature, in a separate list: most look-ups miss, and a
     /// scan of this list is enough to know that.
     tags: Vec<u32>,
@@ -16,6 +20,14 @@ pub(super) struct LruMap<T> {
 }
 
 impl<T> Default for LruMap<T> {
+    fn default() -> Self {
+        Self {
+            lists: LazyBox::default(),
+        }
+    }
+}
+
+impl<T> Default for Lists<T> {
     fn default() -> Self {
         Self {
             tags: Vec::new(),
@@ -27,21 +39,24 @@ impl<T> Default for LruMap<T> {
 /// The tags are derived from the keys.
 impl<T: Serialize> Serialize for LruMap<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.entries.serialize(serializer)
+        let entries: &[(Sig, T)] = self.lists.get().map_or(&[], |lists| &lists.entries);
+        entries.serialize(serializer)
     }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for LruMap<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let entries = Vec::<(Sig, T)>::deserialize(deserializer)?;
-        Ok(Self {
-            tags: entries.iter().map(|(key, _)| key.tag()).collect(),
-            entries,
-        })
+        let mut map = Self::default();
+        if !entries.is_empty() {
+            let tags = entries.iter().map(|(key, _)| key.tag()).collect();
+            *map.lists.get_or_insert_default() = Lists { tags, entries };
+        }
+        Ok(map)
     }
 }
 
-impl<T: Default> LruMap<T> {
+impl<T> Lists<T> {
     /// The lists grow by this many entries, because most sessions have few keys.
     const GROWTH: usize = 2;
 
@@ -58,76 +73,90 @@ impl<T: Default> LruMap<T> {
         self.entries.iter().position(|(known, _)| *known == key)
     }
 
-    /// Does not count as a use of the key.
-    pub fn get_mut(&mut self, key: Sig) -> Option<&mut T> {
-        let position = self.position(key)?;
-        self.entries.get_mut(position).map(|(_, value)| value)
+    fn remove(&mut self, position: usize) -> (u32, (Sig, T)) {
+        (self.tags.remove(position), self.entries.remove(position))
     }
 
-    /// The key's value, inserted with its default if it is not known.
-    pub fn get_or_insert(&mut self, key: Sig, capacity: &Capacity) -> &mut T {
-        match self.position(key) {
-            Some(position) if position + 1 == self.entries.len() => {}
-            Some(position) => {
-                let (tag, entry) = (self.tags.remove(position), self.entries.remove(position));
-                self.tags.push(tag);
-                self.entries.push(entry);
-            }
-            None => self.insert(key, capacity),
-        }
-        let last = self.entries.len() - 1;
-        &mut self.entries[last].1
+    fn push(&mut self, (tag, entry): (u32, (Sig, T))) {
+        self.tags.push(tag);
+        self.entries.push(entry);
     }
 
-    fn insert(&mut self, key: Sig, capacity: &Capacity) {
+    fn insert(&mut self, key: Sig, value: T, capacity: &Capacity) {
         capacity.evict_to_fit(
             self,
-            |map| map.entries.len(),
-            |map| {
-                map.tags.remove(0);
-                map.entries.remove(0);
+            |lists| lists.entries.len(),
+            |lists| {
+                lists.remove(0);
             },
         );
         if self.entries.len() == self.entries.capacity() {
             self.tags.reserve_exact(Self::GROWTH);
             self.entries.reserve_exact(Self::GROWTH);
         }
-        self.tags.push(key.tag());
-        self.entries.push((key, T::default()));
+        self.push((key.tag(), (key, value)));
+    }
+}
+
+impl<T: Default> LruMap<T> {
+    /// Does not count as a use of the key.
+    pub fn get_mut(&mut self, key: Sig) -> Option<&mut T> {
+        let lists = self.lists.get_mut()?;
+        let position = lists.position(key)?;
+        lists.entries.get_mut(position).map(|(_, value)| value)
+    }
+
+    /// The key's value, inserted with its default if it is not known.
+    pub fn get_or_insert(&mut self, key: Sig, capacity: &Capacity) -> &mut T {
+        let lists = self.lists.get_or_insert_default();
+        match lists.position(key) {
+            Some(position) if position + 1 == lists.entries.len() => {}
+            Some(position) => {
+                let used = lists.remove(position);
+                lists.push(used);
+            }
+            None => lists.insert(key, T::default(), capacity),
+        }
+        let last = lists.entries.len() - 1;
+        &mut lists.entries[last].1
     }
 
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().map(|(_, value)| value)
+        let lists = self.lists.get_mut().into_iter();
+        lists.flat_map(|lists| lists.entries.iter_mut().map(|(_, value)| value))
     }
 
     /// The known keys, most recently used first.
     pub fn keys(&self) -> impl Iterator<Item = Sig> + '_ {
-        self.entries.iter().rev().map(|(key, _)| *key)
+        let lists = self.lists.get().into_iter();
+        lists.flat_map(|lists| lists.entries.iter().rev().map(|(key, _)| *key))
     }
 
     /// Returns false if the key was not known.
     pub fn remove(&mut self, key: Sig) -> bool {
-        let Some(position) = self.position(key) else {
+        let Some(lists) = self.lists.get_mut() else {
             return false;
         };
-        self.tags.remove(position);
-        self.entries.remove(position);
-        true
+        let position = lists.position(key);
+        if let Some(position) = position {
+            lists.remove(position);
+        }
+        position.is_some()
     }
 
     /// Heap bytes of the map, including those of each value.
     pub fn heap_bytes(&self, value_heap_bytes: impl Fn(&T) -> usize) -> usize {
-        let values: usize = self
-            .entries
-            .iter()
-            .map(|(_, value)| value_heap_bytes(value))
-            .sum();
-        heap::vec_bytes(&self.tags) + heap::vec_bytes(&self.entries) + values
+        self.lists.heap_bytes(|Lists { tags, entries }| {
+            let values = entries.iter().map(|(_, value)| value_heap_bytes(value));
+            heap::vec_bytes(tags) + heap::vec_bytes(entries) + values.sum::<usize>()
+        })
     }
 
     pub fn clear(&mut self) {
-        self.tags.clear();
-        self.entries.clear();
+        if let Some(lists) = self.lists.get_mut() {
+            lists.tags.clear();
+            lists.entries.clear();
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use unmoved_results::UnmovedResults;
 pub struct Stagnation {
     last_response: Option<(Sig, u32)>,
     /// The one with the fewest words of those with this response.
-    base_program: ProgramWords,
+    base_program: LazyBox<ProgramWords>,
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
     world: LazyBox<WorldState>,
@@ -128,6 +128,7 @@ impl Detector for Stagnation {
 
     fn heap_bytes(&self) -> usize {
         self.same_result.heap_bytes()
+            + self.base_program.heap_bytes(|_| 0)
             + self.world.heap_bytes(|world| world.same_state.heap_bytes())
             + self.unmoved.heap_bytes(UnmovedResults::heap_bytes)
     }
@@ -177,9 +178,10 @@ impl Stagnation {
 
     /// Whether a program asks the same as those before it.
     fn asks_the_same(&mut self, program: ProgramWords) -> bool {
-        let is_same = program.asks_the_same(self.base_program);
-        if !is_same || program.is_part_of(self.base_program) {
-            self.base_program = program;
+        let base = self.base_program.get().copied().unwrap_or_default();
+        let is_same = program.asks_the_same(base);
+        if program != base && (!is_same || program.is_part_of(base)) {
+            *self.base_program.get_or_insert_default() = program;
         }
         is_same
     }
