@@ -307,15 +307,17 @@ def test_the_workflow_runs_existing_commands():
 
 def test_a_release_has_its_dependencies_and_its_origin():
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
-    steps = jobs["build"]["steps"]
-    commands = "\n".join(step.get("run", "") for step in steps)
+    build = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
     assert jobs["build"]["needs"] == "advisories" and "cargo audit" in json.dumps(jobs["advisories"])
-    assert "cargo build --release --locked" in commands and "cargo cyclonedx" in commands
+    assert "cargo build --release --locked" in build and "cargo cyclonedx" in build
+    steps = jobs["release"]["steps"]
+    assert jobs["release"]["needs"] == "build"
     (attest,) = [step for step in steps if step.get("uses", "").startswith("actions/attest-build-provenance@")]
     # Everything that is published is attested.
-    assert attest["with"]["subject-path"] == "dist/*" and commands.rstrip().endswith("dist/*")
+    published = [step.get("run", "") for step in steps][-1]
+    assert attest["with"]["subject-path"] == "dist/*" and published.rstrip().endswith("dist/*")
     # Only the job that publishes may write, and a digest is pinned only if it was verified.
-    assert [name for name, job in jobs.items() if "write" in json.dumps(job.get("permissions", {}))] == ["build"]
+    assert [name for name, job in jobs.items() if "write" in json.dumps(job.get("permissions", {}))] == ["release"]
     assert not re.search(r"uses: .*@[0-9a-f]{40}", (ROOT / ".github/workflows/release.yml").read_text())
 
 
