@@ -1,11 +1,13 @@
 //! What tools do: the class of a tool, and the `[[tools]]` rules of the configuration, which
 //! come before the built-in table.
 //!
-//! - `tool_traits`: what a tool's name says about it.
+//! - `tool_traits`: what a tool's name says about it; `arguments`: what the names of its
+//!   arguments say.
 //! - `shell`: what a command line does; `command_effect`: what it changes.
 //!
 //! Uses: domain, text.
 
+pub mod arguments;
 pub mod command_effect;
 pub mod shell;
 pub mod tool_traits;

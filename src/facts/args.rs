@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::same_call::{ArgumentFilter, is_view_argument};
+use super::same_call::ArgumentFilter;
 use crate::{
     domain::{Args, sanitize},
     text::{
@@ -16,7 +16,10 @@ use crate::{
         key::{HashKey, SignatureKind},
         tokens::ArgumentWords,
     },
-    tools::tool_traits,
+    tools::{
+        arguments::{self, ArgumentRole, LineArgument},
+        tool_traits,
+    },
 };
 
 /// Longer arguments are hashed without removing invisible characters and white space
@@ -173,7 +176,7 @@ pub(super) struct NotableArguments<'a> {
 
 impl<'a> NotableArguments<'a> {
     pub fn has_path(&self) -> bool {
-        self.target_rank.is_some_and(is_path_rank)
+        self.target_rank.is_some_and(arguments::is_path_rank)
     }
 
     /// The first and last line of a file that is asked for.
@@ -182,7 +185,7 @@ impl<'a> NotableArguments<'a> {
     }
 
     /// Records a top-level argument.
-    fn record_argument(&mut self, name: &str, role: ArgRole, captured: CapturedValue<'a>) {
+    fn record_argument(&mut self, name: &str, role: ArgumentRole, captured: CapturedValue<'a>) {
         if let Some(arg) = role.lines {
             // Some agents send numbers as text.
             let as_text = captured.text.as_deref().and_then(|text| text.parse().ok());
@@ -190,8 +193,8 @@ impl<'a> NotableArguments<'a> {
             self.lines.set(arg, numbers);
         }
         let Some(text) = captured.text else { return };
-        self.asks_to_wait |= is_wait_argument(name, &text);
-        self.asks_to_change |= is_selector(name) && tool_traits::selects_change(&text);
+        self.asks_to_wait |= arguments::is_wait_argument(name, &text);
+        self.asks_to_change |= arguments::is_selector(name) && tool_traits::selects_change(&text);
         if self.command.is_none() && role.is_command {
             self.command = Some(text.clone());
         }
@@ -216,13 +219,13 @@ struct LineArguments {
 }
 
 impl LineArguments {
-    fn set(&mut self, arg: LineArg, numbers: [Option<u64>; 2]) {
+    fn set(&mut self, arg: LineArgument, numbers: [Option<u64>; 2]) {
         let [first, second] = numbers.map(|n| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
         match arg {
-            LineArg::First => self.first = first,
-            LineArg::Last => self.last = first,
-            LineArg::Count => self.count = first,
-            LineArg::Range => (self.first, self.last) = (first, second),
+            LineArgument::First => self.first = first,
+            LineArgument::Last => self.last = first,
+            LineArgument::Count => self.count = first,
+            LineArgument::Range => (self.first, self.last) = (first, second),
         }
     }
 
@@ -269,18 +272,19 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
                 continue;
             }
             kept = true;
-            let role = classify_argument(&name.0);
+            let role = arguments::classify_argument(&name.0);
             // Values without a role are not captured: the texts of an edit have escapes and
             // would be copied.
-            let is_wanted =
-                role.is_relevant() || is_action_argument(&name.0) || is_selector(&name.0);
+            let is_wanted = role.is_relevant()
+                || arguments::is_action_argument(&name.0)
+                || arguments::is_selector(&name.0);
             let mut captured = CapturedValue::default();
             let numbers = self.hasher.words.numbers();
             let value = map.next_value_seed(JsonValueVisitor {
                 hasher: self.hasher,
                 capture: is_wanted.then_some(&mut captured),
             })?;
-            if self.hasher.words.numbers() != numbers && is_view_argument(&name.0) {
+            if self.hasher.words.numbers() != numbers && arguments::is_view_argument(&name.0) {
                 self.hasher.words.restore_numbers(numbers);
             }
             // A shell's command is compared by its meaning, not by its spelling.
@@ -301,122 +305,4 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<u64, A::Error> {
         JsonValueVisitor::nested(self.hasher).visit_seq(seq)
     }
-}
-
-/// What an argument's name says about its value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ArgRole {
-    /// The value may be the call's target; the lowest rank wins.
-    pub target_rank: Option<u8>,
-    /// The value may be a shell's command line.
-    pub is_command: bool,
-    /// The value may be what a search looks for.
-    pub is_search_term: bool,
-    pub lines: Option<LineArg>,
-}
-
-impl ArgRole {
-    /// Whether the name says anything at all.
-    pub fn is_relevant(self) -> bool {
-        self != Self::default()
-    }
-}
-
-/// Which lines of a file an argument asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineArg {
-    First,
-    Last,
-    Count,
-    /// First and last, as an array.
-    Range,
-}
-
-/// The role of an argument, by its name in any case.
-fn classify_argument(name: &str) -> ArgRole {
-    /// No name with a role is longer.
-    const NAME_BYTES_MAX: usize = 32;
-    let bytes = name.as_bytes();
-    if !bytes.iter().any(u8::is_ascii_uppercase) {
-        return classify_lowercase_argument(bytes);
-    }
-    let mut buffer = [0; NAME_BYTES_MAX];
-    let Some(lowered) = buffer.get_mut(..bytes.len()) else {
-        return ArgRole::default();
-    };
-    lowered.copy_from_slice(bytes);
-    lowered.make_ascii_lowercase();
-    classify_lowercase_argument(lowered)
-}
-
-/// The same for a lower-case name. Runs for every argument of every call: a match on
-/// bytes is cheaper than hashing the name.
-#[rustfmt::skip]
-fn classify_lowercase_argument(name: &[u8]) -> ArgRole {
-    // The best target first: paths, addresses, command lines, searches.
-    let target_rank = match name {
-        b"file_path" => 0, b"filepath" => 1, b"path" => 2, b"absolute_path" => 3,
-        b"target_file" | b"relative_path" | b"pathinproject" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
-        b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" => 12, b"cmd" => 13,
-        b"c" => 14, b"script" => 15, b"code" => 16, b"pattern" => 17, b"query" => 18, b"q" => 19,
-        b"sql" => 20, b"statement" => 21, b"regex" => 22, b"directory" => 23, b"dir" => 24,
-        b"target" => 25, b"input" => 26,
-        _ => return classify_untargeted_argument(name),
-    };
-    ArgRole {
-        target_rank: Some(target_rank),
-        is_command: matches!(
-            name,
-            b"command" | b"cmd" | b"c" | b"script" | b"input" | b"code"
-        ),
-        is_search_term: matches!(name, b"pattern" | b"query" | b"q" | b"regex"),
-        lines: None,
-    }
-}
-
-/// The role of a name that is no target.
-#[rustfmt::skip]
-fn classify_untargeted_argument(name: &[u8]) -> ArgRole {
-    let lines = match name {
-        b"offset" | b"start_line" | b"line_start" | b"start" | b"from_line" | b"startline"
-        | b"start_line_one_indexed" | b"from" | b"line" | b"line_number" => LineArg::First,
-        b"end_line" | b"line_end" | b"end" | b"to_line" | b"endline"
-        | b"end_line_one_indexed_inclusive" | b"to" => LineArg::Last,
-        b"limit" | b"num_lines" | b"count" | b"max_lines" => LineArg::Count,
-        b"view_range" | b"line_range" | b"range" | b"lines" => LineArg::Range,
-        _ => {
-            return ArgRole {
-                is_search_term: matches!(name, b"search_string" | b"search_term"),
-                ..ArgRole::default()
-            };
-        }
-    };
-    ArgRole {
-        lines: Some(lines),
-        ..ArgRole::default()
-    }
-}
-
-/// Whether an argument asks a tool with many functions to wait: `action: "wait"`.
-fn is_wait_argument(name: &str, value: &str) -> bool {
-    is_action_argument(name) && matches!(value, "wait" | "sleep" | "poll")
-}
-
-/// Whether an argument selects what a tool with many functions does.
-fn is_action_argument(name: &str) -> bool {
-    matches!(name, "action" | "command" | "type")
-}
-
-/// Whether an argument selects one of a tool's functions by a verb.
-fn is_selector(name: &str) -> bool {
-    matches!(
-        name,
-        "action" | "operation" | "op" | "method" | "mode" | "verb"
-    )
-}
-
-/// Whether a target rank is that of a path.
-fn is_path_rank(rank: u8) -> bool {
-    const PATH_RANKS: u8 = 10;
-    rank < PATH_RANKS
 }

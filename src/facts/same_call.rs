@@ -9,11 +9,10 @@
 use crate::{
     text::{
         HashKey,
-        call_key::is_explaining,
         key::SignatureKind,
         shell_words::{self, ShellWords, SplitLine},
     },
-    tools::shell,
+    tools::{arguments, shell},
 };
 
 /// Which arguments distinguish the calls of a tool.
@@ -31,74 +30,10 @@ pub(super) struct ArgumentFilter<'t> {
 impl ArgumentFilter<'_> {
     pub fn is_ignored(&self, name: &str) -> bool {
         self.ignore.iter().any(|ignored| *ignored == name)
-            || is_limit(name)
-            || is_request_id(name)
-            || (!self.keeps_explanations && is_explanation(name))
+            || arguments::is_limit(name)
+            || arguments::is_request_id(name)
+            || (!self.keeps_explanations && arguments::is_explanation(name))
     }
-}
-
-/// Whether an argument only tells one request from another.
-fn is_request_id(name: &str) -> bool {
-    matches!(
-        name,
-        "request_id" | "requestId" | "nonce" | "trace_id" | "correlation_id" | "idempotency_key"
-    )
-}
-
-/// Whether a number under this name says how much of an object is shown, or when. Any
-/// other number may name the object.
-pub(super) fn is_view_argument(name: &str) -> bool {
-    #[rustfmt::skip]
-    const VIEW_ARGUMENTS: &[&str] = &[
-        "page", "limit", "offset", "count", "size", "per_page", "page_size", "start", "end", "top",
-        "skip", "max_results", "num_results", "n", "k", "ts", "timestamp", "attempt", "retry",
-        "depth", "first", "last", "cursor", "width", "height", "temperature", "seed",
-    ];
-    VIEW_ARGUMENTS.contains(&name)
-}
-
-/// Whether an argument says why a call is made.
-fn is_explanation(name: &str) -> bool {
-    #[rustfmt::skip]
-    const MORE_EXPLANATIONS: &[&str] = &[
-        "purpose", "rationale", "intent", "why", "user_prompt", "toolSummary",
-        "toolAction", "task_progress",
-    ];
-    !is_limit(name) && (is_explaining(name) || MORE_EXPLANATIONS.contains(&name))
-}
-
-/// Whether an argument limits how long a call takes or how much it returns, or says how the
-/// agent waits for it.
-fn is_limit(name: &str) -> bool {
-    /// Without underscores, in lower case.
-    #[rustfmt::skip]
-    const LIMITS: &[&str] = &[
-        "yieldtimems", "initialwait", "waitseconds", "waitms", "waitmsbeforeasync", "blockuntilms",
-        "delayms", "delayseconds", "blocking", "isbackground", "requiresapproval",
-        "waitforprevioustools", "timelimit", "deadlinems", "outputlimit", "headlimit",
-        "truncatelength",
-    ];
-    const PREFIXES: &[&str] = &["timeout", "maxoutput"];
-    /// No name of a limit is longer.
-    const NAME_BYTES_MAX: usize = 24;
-    // Most names have another first letter.
-    let first = name.as_bytes().first().map(u8::to_ascii_lowercase);
-    if !first.is_some_and(|first| b"bdhimortwy".contains(&first)) || name.len() > NAME_BYTES_MAX {
-        return false;
-    }
-    let mut plain = [0; NAME_BYTES_MAX];
-    let mut len = 0;
-    let bytes = name.bytes().filter(|byte| *byte != b'_');
-    for (place, byte) in plain.iter_mut().zip(bytes) {
-        *place = byte.to_ascii_lowercase();
-        len += 1;
-    }
-    let plain = plain.get(..len).unwrap_or_default();
-    let is = |known: &&str| known.as_bytes() == plain;
-    PREFIXES
-        .iter()
-        .any(|prefix| plain.starts_with(prefix.as_bytes()))
-        || LIMITS.iter().any(is)
 }
 
 /// A longer line is a program and compared as it is.
