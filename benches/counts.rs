@@ -194,7 +194,7 @@ fn counted_steps(part: &Part) -> Vec<u64> {
     counted_steps_of(part, part.steps, &[])
 }
 
-/// The same of so many steps, with these variables in the environment.
+/// The same for this number of steps, with these variables in the environment.
 fn counted_steps_of(part: &Part, steps: usize, variables: &[(&str, &OsStr)]) -> Vec<u64> {
     let folder = tempfile::tempdir().unwrap();
     let file = |step: usize| folder.path().join(format!("steps.{step}"));

@@ -9,6 +9,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cpu_time;
 mod page;
 
 use std::{
@@ -20,8 +21,6 @@ use std::{
 };
 
 const ROUNDS: u32 = 7;
-/// Ticks per second in `/proc/<pid>/stat`. The same on every Linux.
-const TICKS_A_SECOND: f64 = 100.0;
 
 fn main() {
     let argument = env::args().skip(1).find_map(|arg| arg.parse().ok());
@@ -31,10 +30,10 @@ fn main() {
     let events = write(&trace, sessions);
     // Reads the file into the page cache.
     replay(&trace);
-    let before = on_core();
+    let before = cpu_time::children_secs();
     let mut times: Vec<Duration> = (0..ROUNDS).map(|_| replay(&trace)).collect();
     times.sort();
-    let on_core = (on_core() - before) / f64::from(ROUNDS);
+    let on_core = (cpu_time::children_secs() - before) / f64::from(ROUNDS);
     let rate = |secs: f64| f64::from(events) / secs / 1e3;
     let best = times[0].as_secs_f64();
     println!("{events} events in {times:.2?}");
@@ -78,17 +77,4 @@ fn replay(trace: &Path) -> Duration {
     let summary = String::from_utf8(output.stdout).unwrap();
     assert!(summary.ends_with("sessions: no loops.\n"), "{summary}");
     elapsed
-}
-
-/// CPU seconds of the replays so far, user and kernel.
-fn on_core() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The fields after the program name, which may contain spaces.
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let ticks = |field: usize| -> f64 {
-        let ticks = fields.split(' ').nth(field).unwrap();
-        ticks.parse().unwrap()
-    };
-    // The times of waited-for children.
-    (ticks(13) + ticks(14)) / TICKS_A_SECOND
 }

@@ -14,6 +14,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cpu_time;
 mod page;
 
 use std::{
@@ -39,8 +40,6 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 const SESSIONS: usize = 273;
 const CALLS: usize = 68;
 const ROUNDS: usize = 5;
-/// Ticks per second in `/proc/<pid>/stat`. The same on every Linux.
-const TICKS_A_SECOND: f64 = 100.0;
 
 fn main() {
     let argument = env::args().skip(1).find_map(|arg| arg.parse().ok());
@@ -55,9 +54,9 @@ fn main() {
     let calls = sessions * CALLS;
     // Reads the files into the page cache.
     scan(home.path());
-    let before = children_on_core();
+    let before = cpu_time::children_secs();
     let mut runs: Vec<(Duration, u64)> = (0..ROUNDS).map(|_| scan(home.path())).collect();
-    let on_core = (children_on_core() - before) / ROUNDS as f64;
+    let on_core = (cpu_time::children_secs() - before) / ROUNDS as f64;
     runs.sort();
     let wall = runs[ROUNDS / 2].0.as_secs_f64();
     let memory = runs.iter().map(|(_, kib)| *kib).max().unwrap() as f64 / 1024.0;
@@ -160,7 +159,7 @@ fn write_session(session: usize) -> String {
     text
 }
 
-/// Text like source code, of about so many bytes.
+/// Text like source code, of about this number of bytes.
 fn source(seed: usize, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 64);
     let mut state = seed as u64 + 1;
@@ -220,16 +219,4 @@ fn pass(files: &[PathBuf], read: impl Fn(&[u8])) -> f64 {
         began.elapsed().as_secs_f64()
     };
     (0..3).map(|_| run()).fold(f64::MAX, f64::min)
-}
-
-/// CPU seconds of the scans so far, user and kernel.
-fn children_on_core() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The fields after the program name, which may contain spaces.
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let ticks = |field: usize| -> f64 {
-        let ticks = fields.split(' ').nth(field).unwrap();
-        ticks.parse().unwrap()
-    };
-    (ticks(13) + ticks(14)) / TICKS_A_SECOND
 }

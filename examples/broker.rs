@@ -16,7 +16,7 @@ const STEPS_MAX: usize = 20;
 /// The agents that never listen.
 #[derive(Clone, Copy, PartialEq)]
 enum Stubborn {
-    /// Goes round so many orders.
+    /// Asks for this number of orders in turn.
     Orders(usize),
     /// Tries another command that is not there each time.
     Errors,

@@ -321,8 +321,8 @@ fn call_with(form: u8, text: &str) -> pb::Event {
     }
 }
 
-/// The CPU time of a call from the bytes on the wire to its answer: the least of so many
-/// runs, each with another text, because the hash of an equal one is remembered.
+/// The CPU time of a call from the bytes on the wire to its answer: the least of `runs` runs,
+/// each with another text, because the hash of an equal one is cached.
 pub fn call_nanos(form: u8, text: &str, runs: usize) -> u64 {
     let cpu_nanos = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

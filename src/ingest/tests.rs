@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::{EventBody, Outcome, Role, Tenant};
+use crate::domain::{EventBody, Outcome, Role, Tenant, Turn};
 
 const PREFIX: &str = "[unstuck] ";
 
@@ -25,8 +25,28 @@ fn recorded(file: &str) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// One input in short: what a test compares.
-fn short(input: &Input) -> String {
+/// The name of an outcome.
+pub(super) fn outcome_name(outcome: Option<Outcome>) -> &'static str {
+    match outcome {
+        None => "unknown",
+        Some(Outcome::Ok) => "ok",
+        Some(Outcome::Error) => "error",
+        Some(Outcome::Blocked) => "blocked",
+    }
+}
+
+/// The role and the beginning of a turn.
+pub(super) fn describe_turn(turn: &Turn) -> (&'static str, String) {
+    let role = match turn.role {
+        Role::Agent => "agent",
+        Role::User => "user",
+        Role::System => "system",
+    };
+    (role, turn.text.chars().take(24).collect())
+}
+
+/// An input on one line: what a test compares.
+fn describe(input: &Input) -> String {
     match input {
         Input::Event(event) => {
             let agent = match event.agent.as_str() {
@@ -39,12 +59,7 @@ fn short(input: &Input) -> String {
             };
             let body = match &event.body {
                 EventBody::Call(call) => {
-                    let outcome = match call.outcome {
-                        None => "unknown",
-                        Some(Outcome::Ok) => "ok",
-                        Some(Outcome::Error) => "error",
-                        Some(Outcome::Blocked) => "blocked",
-                    };
+                    let outcome = outcome_name(call.outcome);
                     let hashed = if call.content_hash.is_empty() {
                         ""
                     } else {
@@ -53,15 +68,8 @@ fn short(input: &Input) -> String {
                     format!("call {} {outcome}{hashed}", call.tool)
                 }
                 EventBody::Turn(turn) => {
-                    let role = match turn.role {
-                        Role::Agent => "agent",
-                        Role::User => "user",
-                        Role::System => "system",
-                    };
-                    format!(
-                        "{role} says {:?}",
-                        turn.text.chars().take(24).collect::<String>()
-                    )
+                    let (role, beginning) = describe_turn(turn);
+                    format!("{role} says {beginning:?}")
                 }
                 EventBody::Marker(marker) => format!("{:?}", marker.kind),
             };
@@ -100,7 +108,7 @@ pub(super) fn inputs_of(agent: &str, file: &str, session: &str) -> Vec<String> {
         all.extend(
             inputs
                 .iter()
-                .map(|input| format!("{event}: {}", short(input))),
+                .map(|input| format!("{event}: {}", describe(input))),
         );
     }
     all

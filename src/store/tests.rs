@@ -777,9 +777,10 @@ proptest! {
         }
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let page = match newest_first {
-                true => store.read_audit_log_reverse(cursor, most, &filter).unwrap(),
-                false => store.read_audit_log(cursor, most, &filter).unwrap(),
+            let page = if newest_first {
+                store.read_audit_log_reverse(cursor, most, &filter).unwrap()
+            } else {
+                store.read_audit_log(cursor, most, &filter).unwrap()
             };
             found.extend(ids(&page));
             cursor = Some(page.cursor);

@@ -62,7 +62,7 @@ async fn a_real_loop_ends_though_decoys_have_opened_the_breaker() {
     assert!(at.is_some_and(|at| at < 60), "{at:?}");
 }
 
-/// The broker refuses the calls as it was told, and says so.
+/// The broker refuses the calls as the verdicts ask, and reports the refusals.
 #[tokio::test]
 async fn refused_calls_of_a_loop_end_though_the_breaker_is_open() {
     let server = server_with_open_breaker("").await;

@@ -102,7 +102,7 @@ async fn a_session_that_goes_on_is_counted_and_reported_at_1_10_and_100_events()
         let expected = format!("went on after termination: {events}, ${cost}");
         assert_eq!(verdict["pattern"], expected);
     }
-    // No stream is told again: the next answer is that to the next event.
+    // Nothing is pushed again: the next answer is that to the next event.
     let answer = stream.ask(batch(2, [late().of("s")])).await;
     assert_eq!(answer.sequence, 2);
     assert_eq!(reports(&server).await.len(), 3);

@@ -440,6 +440,14 @@ pub fn turn_by(role: Role, text: &str) -> Event {
     }))
 }
 
+/// The marker of a new run.
+pub fn new_run() -> Event {
+    body(pb::event::Body::Marker(pb::Marker {
+        kind: pb::MarkerKind::NewRun.into(),
+        context_tokens: 0,
+    }))
+}
+
 /// Turns that differ in one word: 14 of 16 words are the same, which is more than 0.85.
 pub fn like(word: &str) -> String {
     format!("first I will check whether the {word} setting of this team can really be found")

@@ -263,7 +263,7 @@ fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
         noted["failure"].as_str().unwrap().to_owned()
     };
     assert!(failure(&home, b"{}").contains("not running"));
-    // A socket that nobody listens on any more.
+    // A socket without a listener.
     drop(UnixListener::bind(home.http_socket()).unwrap());
     assert!(failure(&home, b"{}").contains("not running"));
     for (answer, expected) in [
@@ -285,7 +285,7 @@ fn whatever_fails_the_agent_goes_on_and_the_reason_is_noted() {
         let noted = failure(&home, b"{}");
         assert!(noted.contains(expected), "{noted}");
     }
-    // Nobody answers.
+    // A service that does not answer.
     let _requests = serve_unix(&home, String::new());
     home.write(".config/unstuck/unstuck.toml", "");
     assert_eq!(failure(&home, b"{}"), "no reply within 250 ms");

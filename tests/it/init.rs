@@ -350,7 +350,7 @@ fn nothing_is_written_unasked_or_into_a_file_that_is_not_understood() {
         let left = fs::read_to_string(home.path(".claude/settings.json")).unwrap();
         assert_eq!(left, settings);
     }
-    // A file of somebody else by the name of ours.
+    // A file of another program by the name of ours.
     let own = home.write(".cline/hooks/PreToolUse", "#!/bin/sh\necho mine\n");
     let refused = init(&home, &["--yes", "--agent", "cline"]);
     assert_eq!(refused.status.code(), Some(1));

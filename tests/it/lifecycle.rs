@@ -42,7 +42,7 @@ pub fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> C
         .args(args)
         .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
         .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
-        // The contexts of whoever runs the tests do not matter.
+        // The contexts of the user who runs the tests do not matter.
         .env("XDG_CONFIG_HOME", directory.join(".config"))
         .envs(variables.iter().copied())
         .stdin(Stdio::null())

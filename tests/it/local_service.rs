@@ -71,7 +71,7 @@ fn listening_ports(pid: u32) -> Vec<String> {
 #[test]
 fn only_its_user_can_use_it_and_it_has_no_port() {
     let home = Home::new();
-    // Whoever had the directory open before.
+    // A directory that was open to other users before.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(home.path("run/unstuck"), open).unwrap();
     let service = start(&home, &[]);

@@ -230,17 +230,10 @@ async fn refused_calls_count_for_loops_of_reads_of_one_file() {
 #[tokio::test]
 async fn a_new_run_and_an_end_reset_the_count_of_refused_calls() {
     let server = Server::start().await;
-    let new_run = pb::Event {
-        body: Some(pb::event::Body::Marker(pb::Marker {
-            kind: pb::MarkerKind::NewRun.into(),
-            context_tokens: 0,
-        })),
-        ..Default::default()
-    };
     let refused = || refuse(flight("LIS")).times(2);
     server.play("a", flight("LIS").times(4)).await;
     let results = server
-        .play("a", [refused(), vec![new_run], refused()])
+        .play("a", [refused(), vec![new_run()], refused()])
         .await;
     assert_eq!(verdicts(&results), []);
     server.play("b", flight("LIS").times(4)).await;

@@ -191,14 +191,7 @@ async fn a_warning_holds_while_its_loop_goes_on() {
 #[tokio::test]
 async fn a_block_ends_with_the_user_a_new_run_and_a_reset() {
     let server = Server::start().await;
-    let new_run = pb::Event {
-        body: Some(pb::event::Body::Marker(pb::Marker {
-            kind: pb::MarkerKind::NewRun.into(),
-            context_tokens: 0,
-        })),
-        ..Default::default()
-    };
-    for (session, event) in [("a", turn_by(Role::User, "go on")), ("b", new_run)] {
+    for (session, event) in [("a", turn_by(Role::User, "go on")), ("b", new_run())] {
         block(&server, session).await;
         let result = server.record(event.of(session)).await;
         assert_eq!(result.standing, None, "{session}");

@@ -94,7 +94,7 @@ async fn a_stream_that_reads_late_gets_every_termination() {
         let (session, _) = pushed(stream.receive().await);
         assert!(
             terminated.insert(session.clone()),
-            "{session} was told twice"
+            "{session} was pushed twice"
         );
     }
     assert_eq!(terminated, sessions.iter().cloned().collect());

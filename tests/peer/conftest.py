@@ -41,7 +41,7 @@ class Server:
 @contextlib.contextmanager
 def running_server(cwd):
     """A separate server on its own ports, with the built-in configuration. Only the breaker is
-    off: so many sessions are terminated here that it would open."""
+    off: it would open, because many sessions are terminated here."""
     assert BINARY.exists(), f"{BINARY} is missing: build it, or say in UNSTUCK_BIN where it is"
     env = {key: value for key, value in os.environ.items() if not key.startswith("UNSTUCK")}
     env |= {"UNSTUCK__SERVER__GRPC": "127.0.0.1:0", "UNSTUCK__SERVER__HTTP": "127.0.0.1:0"}

@@ -1,5 +1,5 @@
-//! Recorded transcripts of the real programs (`tests/fixtures/transcripts`), and files
-//! with what goes wrong.
+//! Recorded transcripts of the real programs (`tests/fixtures/transcripts`), and damaged
+//! files.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,10 @@ use std::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::domain::{EventBody, Outcome, Role};
+use crate::{
+    domain::EventBody,
+    ingest::tests::{describe_turn, outcome_name},
+};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts")
@@ -31,8 +34,8 @@ fn read_all(transcripts: &[Transcript]) -> Vec<TranscriptItem> {
     items
 }
 
-/// One item in short: what a test compares.
-fn short(item: &TranscriptItem) -> String {
+/// An item on one line: what a test compares.
+fn describe(item: &TranscriptItem) -> String {
     match item {
         TranscriptItem::Start(start) => format!("start {}", start.session_id),
         TranscriptItem::End(end) => format!("end after {}", end.events),
@@ -52,24 +55,12 @@ fn short(item: &TranscriptItem) -> String {
             };
             let body = match &event.body {
                 EventBody::Call(call) => {
-                    let outcome = match call.outcome {
-                        None => "unknown",
-                        Some(Outcome::Ok) => "ok",
-                        Some(Outcome::Error) => "error",
-                        Some(Outcome::Blocked) => "blocked",
-                    };
+                    let outcome = outcome_name(call.outcome);
                     format!("{} {outcome}", call.tool)
                 }
                 EventBody::Turn(turn) => {
-                    let role = match turn.role {
-                        Role::Agent => "agent",
-                        Role::User => "user",
-                        Role::System => "system",
-                    };
-                    format!(
-                        "{role} says {}",
-                        turn.text.chars().take(24).collect::<String>()
-                    )
+                    let (role, beginning) = describe_turn(turn);
+                    format!("{role} says {beginning}")
                 }
                 EventBody::Marker(marker) => format!("{:?}", marker.kind),
             };
@@ -78,8 +69,8 @@ fn short(item: &TranscriptItem) -> String {
     }
 }
 
-fn shorts(items: &[TranscriptItem]) -> Vec<String> {
-    items.iter().map(short).collect()
+fn describe_all(items: &[TranscriptItem]) -> Vec<String> {
+    items.iter().map(describe).collect()
 }
 
 /// Reads files, given by name and content, in a directory of their own.
@@ -95,7 +86,7 @@ fn read_files(format: &str, files: &[(&str, &str)]) -> Vec<String> {
             paths.push(path);
         }
     }
-    shorts(&read_all(&[Transcript::new(format, paths)]))
+    describe_all(&read_all(&[Transcript::new(format, paths)]))
 }
 
 fn events_of(items: &[TranscriptItem]) -> Vec<&TranscriptEvent> {
@@ -212,7 +203,7 @@ fn a_mixed_run_of_each_agent_is_read_whole() {
         let format = find_format(agent);
         let mut transcripts = find_transcripts(&homes(&fixtures()), format);
         transcripts.retain(|transcript| transcript.paths[0].ends_with(file));
-        let items = shorts(&read_all(&transcripts));
+        let items = describe_all(&read_all(&transcripts));
         let expected = [
             "user says mixed go".to_owned(),
             "agent says Let me look.".to_owned(),
@@ -232,7 +223,7 @@ fn a_mixed_run_of_each_agent_is_read_whole() {
 #[test]
 fn a_codex_run_has_exit_codes_and_no_turn_of_the_program() {
     let transcripts = find_transcripts(&homes(&fixtures()), find_format("codex"));
-    let items = shorts(&read_all(&transcripts[..1]));
+    let items = describe_all(&read_all(&transcripts[..1]));
     assert_eq!(
         items[1..],
         [
@@ -293,7 +284,7 @@ fn a_sub_agent_of_claude_code_is_put_between_by_time_and_its_prompt_is_no_turn()
         .into_iter()
         .find(|transcript| transcript.paths[0].to_str().unwrap().contains("ad30c624"));
     assert_eq!(
-        shorts(&read_all(&[of_session.unwrap()]))[1..],
+        describe_all(&read_all(&[of_session.unwrap()]))[1..],
         [
             "user says task go",
             "Agent ok (50)",
@@ -522,7 +513,7 @@ fn a_session_of_pi_is_the_branch_that_leads_to_its_last_line() {
     fs::write(&path, lines.join("\n")).unwrap();
     let items = read_all(&[Transcript::new(find_format("pi").unwrap(), vec![path])]);
     assert_eq!(
-        shorts(&items),
+        describe_all(&items),
         [
             "start p",
             "user says go",
@@ -574,7 +565,7 @@ fn what_cannot_be_read_is_reported_with_its_line_and_skipped() {
         assert!(items[0].starts_with("problem "), "{}", items[0]);
     }
     let missing = Transcript::new(find_format("codex").unwrap(), vec!["/nowhere/x".into()]);
-    assert!(shorts(&read_all(&[missing]))[0].starts_with("problem x:0: cannot be read: "));
+    assert!(describe_all(&read_all(&[missing]))[0].starts_with("problem x:0: cannot be read: "));
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn saved_sessions_are_removed_after_the_log_and_before_terminations() {
     assert!((1..1_500).contains(&left.len()), "{}", left.len());
     let verified = crate::store::verify(dir.path()).unwrap();
     assert_eq!((verified.records, verified.tombstones), (0, 1));
-    // A start is told, because it cannot know which they were.
+    // The next start reports it, because it cannot know which sessions they were.
     drop(store);
     let recovered = open_recovered(dir.path(), Settings::BYTES_MIN).1;
     assert_eq!(recovered.sessions_removed, Some(UNIX_EPOCH));
