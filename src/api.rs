@@ -1,12 +1,12 @@
 //! The gRPC handlers. A handler parses the message into domain types, calls the
 //! engine, and awaits with no lock held.
 //!
-//! `detection` records events and deltas, `sessions` has the calls about one
-//! or all sessions, `direct` the same without messages, `verdicts` lists and watches the audit log, `ratings` records what
-//! operators say of verdicts, and `terminations` pushes terminations to streams. `convert`
-//! decodes and parses messages, `present` builds them, `status` maps errors to gRPC codes,
-//! `stream_response` says how unread responses of a stream are coalesced, and
-//! `waiting_responses` keeps those that wait for the disk.
+//! `detection` records events and deltas, `sessions` has the calls about one or all sessions,
+//! `direct` the calls without messages for the hooks route, `verdicts` lists and watches the
+//! audit log, `ratings` records operators' ratings of verdicts, and `terminations` pushes
+//! terminations to streams. `convert` decodes and parses messages, `present` builds them,
+//! `status` maps errors to gRPC codes, `stream_response` says how unread responses of a
+//! stream are coalesced, and `waiting_responses` keeps those that wait for the disk.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 

@@ -1,10 +1,10 @@
 //! `POST /v1/hooks/{agent}`: the hooks of agent programs, without a broker in between.
 //!
 //! The body is the agent's own payload. `ingest` turns it into events, which are recorded
-//! as if they came over gRPC, and turns what the verdict asks for into the reply that the
-//! agent understands. Bad input is answered with `{}`, with which every agent goes on.
-//! `handler` decides what is wanted, `session_table` remembers what was delivered. Paths in
-//! a payload are never opened here: they are those of another machine.
+//! as if they came over gRPC, and turns the verdict into the reply that the agent
+//! understands. Invalid input is answered with `{}`, with which every agent continues.
+//! `handler` decides the reply, `session_table` remembers which verdicts were delivered.
+//! Paths in a payload are never opened here: they are those of another machine.
 //!
 //! Uses: domain, auth, ingest, telemetry, server, api, console.
 
@@ -66,9 +66,9 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EscalateMode {
-    /// The person and the agent are told.
+    /// The person and the agent get the verdict's text.
     Tell,
-    /// The run ends: nobody is at the terminal.
+    /// The run ends, because there is no person at the terminal.
     Stop,
 }
 
@@ -89,16 +89,17 @@ struct Hooks {
     requests: TenantQuota,
 }
 
-/// The largest payload: the result of a tool, and what the agent says beside it.
+/// The largest payload: the result of a tool and the agent's other fields.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Requests at a time; 64 bodies take at most 256 MiB.
+/// Concurrent requests; 64 bodies take at most 256 MiB.
 const REQUESTS_MAX: usize = 64;
-/// The longest time for which a reply is held back because of THROTTLE: less than the 2
-/// seconds after which agents give a hook up.
+/// The longest delay of a reply because of THROTTLE: less than the 2 seconds after which
+/// agents abandon a hook.
 const HOLD_TIME_MAX: Duration = Duration::from_millis(1_500);
-/// The event of `unstuck doctor`: answered, and neither recorded nor counted.
+/// The event of `unstuck doctor`. It is answered, and neither recorded nor counted.
 pub const PROBE_EVENT: &str = "unstuck-probe";
-/// Tells `unstuck hook` that no reply ends the run of this agent.
+/// The response header that asks `unstuck hook` to interrupt the agent, because no reply ends
+/// its run.
 const INTERRUPT: HeaderName = HeaderName::from_static("unstuck-interrupt");
 
 /// The agents and events that metrics count.
@@ -110,7 +111,8 @@ pub fn metric_names() -> HookNames {
     agents.chain([(AUTO, vec![UNKNOWN_HOOK_EVENT])]).collect()
 }
 
-/// Sent by `unstuck hook`, which gives up before a reply that is held back would come.
+/// The header of requests from `unstuck hook`, whose timeout is shorter than the delay of a
+/// reply.
 const COMMAND: HeaderName = HeaderName::from_static("unstuck-command");
 
 pub fn routes(
@@ -255,7 +257,8 @@ impl Hooks {
     }
 }
 
-/// A caller above its limits is told so. Whatever else is wrong, the agent goes on.
+/// The answer to a failed call: an error for a caller above its limits. After any other
+/// failure the agent continues.
 fn go_on_unless_exhausted(status: tonic::Status) -> Result<HookAnswer, HttpError> {
     let error = HttpError::from(status);
     if error.status() == StatusCode::TOO_MANY_REQUESTS {

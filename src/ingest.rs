@@ -1,11 +1,12 @@
-//! The normaliser: what agent programs send to their hooks, as events of the service, and
-//! what the service answers, in the form that each program understands.
+//! The normaliser: turns the hook payloads and the transcripts of agent programs into events
+//! of the service, and verdicts into the reply that each program understands.
 //!
 //! An agent is one file in `agents/`: a table of names ([`AgentSpec`]) and two functions,
 //! from a payload to [`Input`]s and from an [`Instruction`] to a [`Reply`]. `payload` reads
 //! the fields that the table names, `input` has what the agents share (outcomes, content
-//! hashes, what is not a user's turn), `wording` the sentences for the person and for the
-//! agent. docs/agents/adding.md adds a ninth agent step by step.
+//! hashes, injected prompts), `wording` the sentences for the person and for the agent,
+//! `transcripts` the readers of recorded sessions. docs/agents/adding.md adds a ninth agent
+//! step by step.
 //!
 //! Uses: domain, text.
 
@@ -30,7 +31,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The name with which a caller leaves it to the payload which agent it is from.
+/// The agent's name in a route if the payload is to decide which agent it is from.
 pub const AUTO: &str = "auto";
 
 /// An agent program whose hooks can call the service.
@@ -40,7 +41,7 @@ pub struct AgentSpec {
     pub name: &'static str,
     /// The name for people.
     pub title: &'static str,
-    /// Other names by which people call it.
+    /// Other names that are accepted for it.
     pub aliases: &'static [&'static str],
     /// The names of its executable, or of the script that its interpreter runs.
     pub executables: &'static [&'static str],
@@ -54,25 +55,25 @@ pub struct AgentSpec {
     /// Whether a payload without another hint is from this agent.
     pub recognises: fn(&Value) -> bool,
     pub inputs: fn(&HookPayload) -> Vec<Input>,
-    /// `None`: nothing can be said or done at this event.
+    /// The reply to an instruction. `None`: the agent uses no reply at this event.
     pub reply: fn(&ReplyRequest) -> Option<Reply>,
 }
 
 /// Where the fields of a payload are, as JSON pointers. Empty: there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldTable {
-    /// The name of the event. The query has it where the payload does not.
+    /// The name of the event. Without this field it is in the query.
     pub event: &'static str,
-    /// The session's id; the first that is there counts.
+    /// The session's id: the first of these fields that exists.
     pub session: &'static [&'static str],
     /// The sub-agent's id; absent for the main agent.
     pub sub_agent: &'static str,
-    /// What only a sub-agent has, where the main agent has an id too.
+    /// A field that only a sub-agent has, for agents whose main agent has an id too.
     pub parent_agent: &'static str,
     /// The working directory.
     pub directory: &'static str,
     pub model: &'static str,
-    /// What identifies the user's prompt that the agent works on.
+    /// The id of the user's prompt that the agent works on.
     pub prompt_id: &'static str,
 }
 
@@ -88,9 +89,9 @@ pub struct HookEvent {
 pub enum HookStage {
     /// A call is about to be made.
     BeforeCall,
-    /// Calls are done, and the agent goes on with their results and the reply.
+    /// Calls have finished. The agent continues with their results and the reply.
     AfterCall,
-    /// The user has said something.
+    /// The user has sent a prompt.
     Prompt,
     /// The agent has finished its turn.
     TurnEnd,
@@ -98,7 +99,7 @@ pub enum HookStage {
     Silent,
 }
 
-/// What an agent can do that others cannot.
+/// What an agent supports that not all agents do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// A person can be asked about a call. Otherwise it is refused.
@@ -108,7 +109,7 @@ pub struct Capabilities {
     /// An event follows a refused call and is recorded as the refusal. Otherwise the
     /// refusal is recorded when it is given.
     pub reports_refusals: bool,
-    /// The end of a turn can be answered with more work.
+    /// A reply to the end of a turn can make the agent continue.
     pub reworks: bool,
 }
 
@@ -130,18 +131,18 @@ impl AgentSpec {
     }
 }
 
-/// A word of a shell command.
+/// Quotes a word for a shell command.
 pub fn quote_for_shell(word: &str) -> Cow<'_, str> {
-    // It fails for a NUL, which no id has.
+    // Quoting fails only for a NUL byte, which no id has.
     shlex::try_quote(word).unwrap_or_default()
 }
 
-/// The command that opens a session again, by the labels that it got when it was first
-/// seen.
+/// The command that opens a session again. The labels of its first hook say of which agent it
+/// is; `None`: it did not come from a hook or a transcript.
 pub fn resume_command_of<'a>(label: impl Fn(&str) -> Option<&'a str>, id: &str) -> Option<String> {
     let agent = find_agent(label("agent")?)?;
-    let is_seen_by_us = label("source").is_some();
-    is_seen_by_us.then(|| agent.resume_command(id))
+    let has_source = label("source").is_some();
+    has_source.then(|| agent.resume_command(id))
 }
 
 /// The agent with this name or alias.

@@ -1,5 +1,6 @@
-//! Decodes the entries of a batch and parses messages into domain types. Every field is destructured by name, without
-//! `..`, so that a new proto field does not compile until it is handled.
+//! Decodes the entries of a batch and parses messages into domain types. Every field is
+//! destructured by name, without `..`, so that a new proto field does not compile until it is
+//! handled.
 
 mod operator_requests;
 

@@ -75,11 +75,11 @@ impl Api {
         }
     }
 
-    /// Gives a termination a moment to become durable before it is told.
+    /// Waits for a moment until a termination is durable, before it is sent.
     pub async fn settle(&self, verdict: &Verdict) {
         if verdict.terminates() {
             let settled = self.store.wait_until_settled_or_timeout(verdict.id);
-            // Late or not, the agent is told.
+            // The agent gets the termination in any case.
             let _ = timeout(SETTLE_TIME_MAX, settled).await;
         }
     }

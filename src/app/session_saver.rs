@@ -409,7 +409,7 @@ mod tests {
         testing,
     };
 
-    /// A service with so many live sessions, whose heads have about half a KiB each.
+    /// A service with this number of live sessions, whose heads have about half a KiB each.
     async fn service_with(sessions: usize) -> (tempfile::TempDir, App) {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");

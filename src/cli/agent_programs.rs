@@ -1,4 +1,4 @@
-//! The agents that `unstuck hook` guards, as they are found on a machine.
+//! The programs of the agents that `unstuck hook` guards: names, directories, detection.
 
 use std::{
     env, fs,
@@ -15,9 +15,9 @@ pub(super) struct AgentProgram {
     pub display_name: &'static str,
     /// The names of its executables and scripts.
     pub names: &'static [&'static str],
-    /// The npm package that a script without such a name is in.
+    /// The npm package of a script without such a name.
     pub package: &'static str,
-    /// The variable that names its directory, if it is not this one of the home directory.
+    /// The variable that overrides its directory in the home directory.
     dir_variable: &'static str,
     dir: &'static str,
     /// Where its sessions are, in its directory; for opencode in the home directory.
@@ -120,7 +120,7 @@ impl AgentProgram {
         Some(self.dir()?.join(self.sessions))
     }
 
-    /// Whether it is on this machine: its directory exists, or its program is in `PATH`.
+    /// Whether it is installed: its directory exists, or its program is in `PATH`.
     pub fn is_installed(&self) -> bool {
         self.dir().is_some_and(|dir| dir.is_dir())
             || self.names.iter().any(|name| find_in_path(name).is_some())

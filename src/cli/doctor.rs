@@ -36,24 +36,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         .filter(|program| program.is_installed());
     let programs: Vec<&AgentProgram> = found.collect();
     let reports = report(&programs, args)?;
-    // An agent that is not guarded was not asked for.
+    // An agent that was never guarded is not a failure.
     let is_failing = |it: &AgentReport| matches!(it.health, Health::Silent | Health::Untrusted);
     Ok(ExitCode::from(u8::from(reports.iter().any(is_failing))))
 }
 
-/// The same for these agents, at the end of `init`.
+/// Checks these agents, at the end of `init`.
 pub(super) fn check(programs: &[&'static AgentProgram]) -> Result<ExitCode, CliError> {
     let args = Args {
         output: OutputFormat::Table,
         config: UserConfigArgs { config: None },
     };
-    // What is left for the user to accept is no failure of `init`.
+    // Hooks that the user must still accept are no failure of `init`.
     let reports = report(programs, &args)?;
     let is_silent = reports.iter().any(|it| it.health == Health::Silent);
     Ok(ExitCode::from(u8::from(is_silent)))
 }
 
-/// Whether an agent that is none of these has our hooks.
+/// Whether another agent than these has our hooks.
 pub(super) fn is_another_guarded(programs: &[&AgentProgram]) -> bool {
     let is_named = |agent: &str| programs.iter().any(|program| program.agent == agent);
     let mut others = AGENT_PROGRAMS.iter().filter(|it| !is_named(it.agent));

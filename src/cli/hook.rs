@@ -1,8 +1,8 @@
 //! `unstuck hook AGENT`: passes a hook's payload to the service and prints its reply.
 //!
-//! An agent waits for it before and after each call, so whatever fails, it prints `{}`, with
-//! which every agent goes on, and ends with 0, within a fixed time. `journal` notes why, for
-//! `unstuck doctor`.
+//! An agent waits for it before and after each call. Therefore it ends with 0 within a fixed
+//! time, and on any failure prints `{}`, with which every agent continues. `journal` records
+//! the reason for `unstuck doctor`.
 
 mod interrupt;
 pub(super) mod journal;
@@ -31,11 +31,11 @@ pub(super) use settings::{HookSettings, HookTarget, NamedTarget, check_url};
 use transport::HookReply;
 pub(super) use transport::{HookFailure, post};
 
-/// What every agent goes on with.
+/// The reply with which every agent continues.
 const GO_ON: &[u8] = b"{}\n";
-/// The time until an agent goes on without a reply, unless the configuration has another.
+/// The default time until an agent continues without a reply.
 const BUDGET: Duration = Duration::from_millis(250);
-/// A larger payload is refused by the service.
+/// The service refuses a larger payload.
 const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -73,12 +73,12 @@ fn parse_agent(text: &str) -> Result<String, String> {
     Ok(known.unwrap_or(text).to_owned())
 }
 
-/// Prints the reply with which the agent goes on.
+/// Prints the reply with which the agent continues.
 pub(super) fn print_go_on() {
     print_reply(GO_ON);
 }
 
-/// The agent may have closed the pipe: it goes on as well.
+/// Ignores errors: an agent that has closed the pipe continues too.
 fn print_reply(reply: &[u8]) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(reply).and_then(|()| out.flush());
@@ -89,8 +89,8 @@ pub(super) fn run(args: Args) -> ExitCode {
     let started_at = Instant::now();
     let dirs = LocalDirs::find(args.state.as_deref());
     let journal = dirs.as_ref().map(|dirs| Journal::new(dirs, &args.agent));
-    // All of it on another thread: standard input, a file system, a name server or the
-    // service may hang, and none of them has a timeout of its own.
+    // Everything runs on another thread: standard input, a file system, a name server or the
+    // service may hang, and none of them has a timeout.
     let (sender, replies) = mpsc::sync_channel(1);
     let (budget_sender, budgets) = mpsc::sync_channel(1);
     let worker = thread::Builder::new().spawn(move || {
@@ -129,7 +129,7 @@ pub(super) fn run(args: Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What the service answered.
+/// The answer of the service.
 struct AgentReply {
     reply: Vec<u8>,
     /// The agent that no reply ends.
@@ -164,7 +164,7 @@ fn answer(
     })
 }
 
-/// Asks the service. Where there is none, a local one is started for the next event.
+/// Sends the payload. If there is no local service, one is started for the next event.
 fn send(
     args: &Args,
     settings: &HookSettings,
@@ -191,8 +191,8 @@ fn send(
     }
 }
 
-/// The payload. A longer one is read to its end and not used: an agent that writes it must
-/// not find the pipe closed.
+/// Reads the payload. One that is too long is read to its end and not used, because the agent
+/// must not find the pipe closed.
 fn read_payload() -> Result<Vec<u8>, HookFailure> {
     let mut input = io::stdin().lock();
     let mut body = Vec::new();

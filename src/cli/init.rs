@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// copilot, cline, opencode, pi. Repeatable.
     #[arg(long, value_name = "AGENT", value_parser = parse_agent)]
     agent: Vec<&'static AgentProgram>,
-    /// Write the files of the repository in the working directory, for everybody who has it.
+    /// Write the files of the repository in the working directory, for all its users.
     #[arg(long, conflicts_with_all = ["shadow", "unattended"])]
     project: bool,
     /// The address of a team's service, instead of the local one: https, or http to this
@@ -44,26 +44,26 @@ pub(super) struct Args {
     /// The name of the variable with the API token for that address.
     #[arg(long, value_name = "NAME", requires = "http", value_parser = parse_variable)]
     token_env: Option<String>,
-    /// Only record verdicts: agents are told nothing and nothing is refused.
+    /// Only record verdicts: agents get no corrections and no call is refused.
     // A team's service does not read this user's configuration.
     #[arg(long, conflicts_with = "http")]
     shadow: bool,
-    /// Nobody is at the terminal: a stuck agent is stopped, by SIGINT if nothing else does.
+    /// For runs without a person at the terminal: stop a stuck agent, by SIGINT if necessary.
     #[arg(long)]
     unattended: bool,
-    /// Nothing before each call: faster, but no call can be refused.
+    /// Leave out the hook before each call: faster, but no call can be refused.
     #[arg(long)]
     light: bool,
-    /// Also what the agent says while it says it (Claude Code).
+    /// Also send the agent's text while it is written (Claude Code).
     #[arg(long)]
     text: bool,
-    /// Show what would be changed, and change nothing.
+    /// Show the changes without making them.
     #[arg(long)]
     dry_run: bool,
-    /// Take out what `init` has added, and nothing else.
+    /// Remove what `init` has added.
     #[arg(long, conflicts_with_all = ["http", "shadow", "unattended", "light", "text"])]
     remove: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -91,7 +91,7 @@ fn parse_variable(name: &str) -> Result<String, String> {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let programs = choose_programs(args)?;
     let plan = plan(args, &programs)?;
-    // Show it.
+    // Show the changes.
     let changes: Vec<&FileChange> = plan.changes.iter().filter(|it| it.is_change()).collect();
     for change in &changes {
         anstream::print!("{}", change.diff());
@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if changes.is_empty() {
         anstream::println!("Nothing to change.");
     }
-    // Ask, and write it.
+    // Ask for confirmation, and write the files.
     let is_wanted = !args.dry_run && !changes.is_empty();
     if is_wanted && !args.yes && !confirm(changes.len())? {
         anstream::println!("Nothing was changed.");
@@ -164,7 +164,7 @@ fn choose_programs(args: &Args) -> Result<Vec<&'static AgentProgram>, CliError> 
     Ok(found)
 }
 
-/// What is to be done.
+/// The changes of an `init`, and the files that it must not change.
 struct Plan {
     changes: Vec<FileChange>,
     refusals: Vec<RefusedFile>,
@@ -192,7 +192,7 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
     if args.project {
         return Ok(plan);
     }
-    // The user's own configuration, in which other keys may be wrong already.
+    // The user's own configuration. Other keys in it may be invalid already.
     let path = user_dirs::config_file().ok_or_else(no_home)?;
     let keys: Vec<HookKey> = [
         (args.unattended, UNATTENDED_KEYS),
@@ -202,14 +202,17 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
     .filter(|(is_wanted, _)| *is_wanted)
     .flat_map(|(_, keys)| keys.iter().copied())
     .collect();
-    // The keys are for all agents: others may be guarded where only some are named.
+    // The keys apply to all agents, so they stay while an agent that is not named is guarded.
     if args.remove && doctor::is_another_guarded(programs) {
         return Ok(plan);
     }
     let keeps_others = !args.agent.is_empty();
-    let planned = FileChange::edit(&path, 0o600, |state| match args.remove {
-        true => remove_keys(state),
-        false => set_keys(state, &keys, keeps_others),
+    let planned = FileChange::edit(&path, 0o600, |state| {
+        if args.remove {
+            remove_keys(state)
+        } else {
+            set_keys(state, &keys, keeps_others)
+        }
     });
     match planned {
         Ok(change) => plan.changes.push(change),
@@ -243,8 +246,8 @@ fn install_options(args: &Args) -> Result<InstallOptions, CliError> {
     })
 }
 
-/// The user's configuration and the local service's state, as they are now. The files of a
-/// repository are for everybody.
+/// The flags with the paths of the user's configuration and of the local service's state. The
+/// files of a repository get none, because they are for all its users.
 fn user_files(args: &Args) -> Result<Vec<String>, CliError> {
     if args.project {
         return Ok(Vec::new());
@@ -266,7 +269,7 @@ fn no_home() -> CliError {
     CliError::usage("there is no home directory: set HOME")
 }
 
-/// The program by the name under which it is found, which stays the same when it is updated.
+/// The path by which the program is found. It stays the same when the program is updated.
 fn own_program() -> Result<PathBuf, CliError> {
     let own = env::current_exe().map_err(CliError::failed)?;
     let named = find_in_path("unstuck").filter(|named| {
@@ -291,9 +294,7 @@ fn print_refusal(refusal: &RefusedFile) {
 fn confirm(files: usize) -> Result<bool, CliError> {
     let input = io::stdin();
     if !input.is_terminal() {
-        return Err(CliError::usage(
-            "there is nobody to ask: pass --yes or --dry-run",
-        ));
+        return Err(CliError::usage("not a terminal: pass --yes or --dry-run"));
     }
     let plural = if files == 1 { "" } else { "s" };
     anstream::print!("Change {files} file{plural}? [y/N] ");

@@ -21,9 +21,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::user_dirs;
 use crate::domain::clock;
 
-/// The variables that a service started by a hook gets: where files are, and how times and
-/// texts are written. An agent's environment holds its secrets, and a repository may set
-/// some of it.
+/// The variables that are passed to a service that a hook starts: for directories, time zone
+/// and language. The rest is not passed, because an agent's environment has secrets, and a
+/// repository may set variables.
 const KEPT_VARIABLES: &[&str] = &[
     "HOME",
     "LANG",
@@ -35,14 +35,15 @@ const KEPT_VARIABLES: &[&str] = &[
     "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
 ];
-/// A service that fails at its start is not started again by each hook.
+/// A start is not attempted more often, so that a service that fails to start is not started
+/// by each hook.
 const START_INTERVAL: Duration = Duration::from_secs(2);
-/// A service that ends saves its sessions first.
+/// The longest wait for a service to stop. It saves its sessions first.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// A larger log of the service is replaced by an empty one.
+/// A larger log file of the service is replaced by an empty one.
 const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// The path of the sockets, and the id of the process.
+/// The lock file has the directory of the sockets and the id of the process.
 const LOCK_FILE_BYTES_MAX: u64 = 4_096;
 
 /// The directories of the local service.
@@ -55,7 +56,8 @@ pub(super) struct LocalDirs {
 }
 
 impl LocalDirs {
-    /// With this state, else the user's own. `None`: there is no home directory.
+    /// The directories for this state directory, else the user's own. `None`: there is no home
+    /// directory.
     pub fn find(state: Option<&Path>) -> Option<Self> {
         let named = state.and_then(|state| std::path::absolute(state).ok());
         let state = named.or_else(user_dirs::state_dir)?;
@@ -65,8 +67,8 @@ impl LocalDirs {
         })
     }
 
-    /// The same with the sockets where the service that runs has them: it may have been
-    /// started where `XDG_RUNTIME_DIR` was another.
+    /// The same, with the sockets of the running service: it may have been started with another
+    /// `XDG_RUNTIME_DIR`.
     pub fn of_running_service(self) -> Self {
         let sockets = read_lock_file(&self.lock_file()).and_then(|bytes| {
             let line = bytes.split(|byte| *byte == b'\n').next()?;
@@ -89,7 +91,7 @@ impl LocalDirs {
         self.state.join("store")
     }
 
-    /// Outside of the store.
+    /// The key is outside of the store.
     pub fn key_file(&self) -> PathBuf {
         self.state.join("key")
     }
@@ -108,8 +110,8 @@ impl LocalDirs {
         create_private_dir(&self.sockets)
     }
 
-    /// Locks the state for one service, and says in the lock file where its sockets are.
-    /// `None`: another service runs.
+    /// Locks the state for one service, and writes the directory of its sockets to the lock
+    /// file. `None`: another service runs.
     pub fn lock(&self) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -132,7 +134,7 @@ impl LocalDirs {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Starts the service in the background, unless one is there or was started just now.
+    /// Starts the service in the background, unless one runs or was started just now.
     pub fn start(&self, config: Option<&Path>) -> io::Result<()> {
         self.create()?;
         if self.is_locked() || !self.take_start()? {
@@ -148,18 +150,18 @@ impl LocalDirs {
         command
             .env_clear()
             .envs(KEPT_VARIABLES.iter().filter_map(kept))
-            // It must not keep a file system busy.
+            // Its working directory must not keep a file system busy.
             .current_dir("/")
             .stdin(Stdio::null())
-            // An agent waits until nobody holds the pipes of its hook.
+            // An agent waits until all processes have closed the pipes of its hook.
             .stdout(Stdio::null())
             .stderr(self.open_log()?)
             .spawn()?;
         Ok(())
     }
 
-    /// Ends the service that a hook has started, so that the next hook starts one with the
-    /// configuration as it is now. `false`: one that a person has started runs on.
+    /// Stops the service that a hook has started, so that the next hook starts one with the
+    /// current configuration. `false`: a service that a person has started keeps running.
     pub fn stop(&self) -> io::Result<bool> {
         let Some(pid) = self.running_pid() else {
             return Ok(true);
@@ -184,7 +186,7 @@ impl LocalDirs {
             }
             thread::sleep(STOP_POLL_INTERVAL);
         }
-        // The next start is not too soon after the last.
+        // The next start must not count as too soon after the last one.
         let _ = fs::remove_file(self.start_mark());
         Ok(true)
     }
@@ -204,7 +206,7 @@ impl LocalDirs {
         self.state.join("started")
     }
 
-    /// Whether the last start was long enough ago. Marks this one.
+    /// Whether the last start was long enough ago. Notes this one.
     fn take_start(&self) -> io::Result<bool> {
         let mark = self.start_mark();
         let age = fs::metadata(&mark).and_then(|mark| mark.modified());
@@ -235,7 +237,7 @@ impl LocalDirs {
     }
 }
 
-/// The lines of the path of the sockets and of the process.
+/// The two lines of the lock file.
 fn read_lock_file(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = File::open(path).ok()?;
@@ -245,7 +247,8 @@ fn read_lock_file(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Creates a directory of mode 0700, or makes it that. One of another user is refused.
+/// Creates a directory with mode 0700, or sets the mode. A directory of another user is
+/// refused.
 pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(path)?;
@@ -256,8 +259,8 @@ pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether only this user can have made what is in the directory: nobody else is sent what
-/// an agent said.
+/// Whether only this user can create files in the directory, so that a socket in it is not
+/// another user's.
 pub(super) fn is_private_dir(path: &Path) -> io::Result<bool> {
     Ok(owned_mode(path)? & 0o077 == 0)
 }

@@ -83,11 +83,11 @@ fn agent_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(FORMATS.iter().map(|format| format.name))
 }
 
-/// More would hide the report.
+/// The most problems that are printed. More would hide the report.
 const PROBLEMS_MAX: usize = 20;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    // Read what the user gave before the long work.
+    // Read the user's files before the long work.
     let prices = PriceList::load(args.prices.as_deref())?;
     let file = args.config.file();
     let layers = config::load_layers_of(file.as_deref()).map_err(CliError::usage)?;
@@ -159,7 +159,7 @@ fn find(args: &Args) -> Result<Vec<Transcript>, CliError> {
     Ok(find_transcripts(&homes, format))
 }
 
-/// What could not be read, on standard error.
+/// Prints the parts that could not be read on standard error.
 fn report_problems(result: &ScanResult) {
     for problem in result.problems.iter().take(PROBLEMS_MAX) {
         let line = format_line_error(&problem.path, problem.line, &problem.what);

@@ -42,11 +42,11 @@ pub(super) struct Args {
     #[command(flatten)]
     insecure: InsecureArg,
     /// Serve only this user, on two Unix sockets: no port, no tokens. State is in
-    /// `$XDG_STATE_HOME/unstuck`; only the user's own configuration is read. It leaves
-    /// when nobody has used it for a while. Hooks start it by themselves.
+    /// `$XDG_STATE_HOME/unstuck`; only the user's own configuration is read. It stops
+    /// when it has been idle for a while. Hooks start it by themselves.
     #[arg(long, conflicts_with = "insecure")]
     local: bool,
-    /// Leave the terminal's session, as a service that a hook starts does.
+    /// Run in a session without a terminal, as a service that a hook starts does.
     #[arg(long, requires = "local", hide = true)]
     detached: bool,
     /// The directory of the state.
@@ -88,19 +88,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     .serve(args)
 }
 
-/// Threads of a local service: it serves one person's agents.
+/// The worker threads of a local service, which serves the agents of one person.
 const LOCAL_THREADS: usize = 2;
 
-/// Serves this user alone, until nobody has connected for a while.
+/// Serves this user only, until there was no connection for a while.
 fn run_local(args: &Args) -> Result<ExitCode, CliError> {
-    // What is written is for this user only.
+    // Only this user may read the files that it writes.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     if args.detached {
-        // It fails for the leader of a group, which needs none of it.
+        // This fails only for the leader of a process group, which needs no new session.
         let _ = rustix::process::setsid();
     }
-    // One service a user: the lock is held until the process ends.
-    let no_home = "there is no place for the state: set XDG_STATE_HOME or HOME";
+    // Allow one service per user: the lock is held until the process ends.
+    let no_home = "there is no directory for the state: set XDG_STATE_HOME or HOME";
     let dirs = LocalDirs::find(args.state.as_deref()).ok_or_else(|| CliError::usage(no_home))?;
     let unusable = |error: io::Error| {
         CliError::failed(format!("cannot use {}: {error}", dirs.state.display()))
@@ -109,9 +109,9 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
     let Some(lock) = dirs.lock().map_err(unusable)? else {
         return Err(CliError::failed("the local service runs already"));
     };
-    // Read the user's own configuration; where the service is reached is not part of it.
+    // Read the user's own configuration. Its addresses, tokens and TLS settings do not count.
     let file = user_file(args.config.config.as_deref());
-    // A hook names the file also where the user has none.
+    // A hook names the file even if the user has none.
     let file = file.filter(|file| !args.detached || file.exists());
     let layers = config::load_layers_of(file.as_deref()).map_err(CliError::usage)?;
     let mut config = Config::new(&layers).map_err(CliError::usage)?;
@@ -134,7 +134,7 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
         worker_threads: LOCAL_THREADS,
     }
     .serve(args);
-    // Commands look whether the sockets are there.
+    // Remove the sockets: commands take their existence for a running service.
     for socket in [dirs.grpc_socket(), dirs.http_socket()] {
         let _ = fs::remove_file(socket);
     }
@@ -142,16 +142,16 @@ fn run_local(args: &Args) -> Result<ExitCode, CliError> {
     ran
 }
 
-/// What is served, and where.
+/// A service to run: its configuration and addresses.
 struct Service {
     layers: Layers,
     config: Config,
-    /// Reads the configuration again.
+    /// Reads the configuration again, for a reload.
     load_layers: Box<dyn Fn() -> Result<Layers, ConfigError> + Send>,
     addresses: ListenAddresses,
     /// The key of an address that is not protected.
     exposed: Option<&'static str>,
-    /// It leaves after this time without a connection.
+    /// The service stops after this time without a connection.
     idle_exit: Option<Duration>,
     worker_threads: usize,
 }
@@ -205,7 +205,7 @@ impl Service {
             log_memory_limits(memory, &limits.0, &limits.1);
         }
         let shutdown = shutdown_signal().map_err(CliError::failed)?;
-        // Nobody else can connect to a local service.
+        // Only this user can connect to a local service.
         let insecure = args.insecure.insecure || self.idle_exit.is_some();
         tokio::spawn(reload_on_sighup(
             hangups,
@@ -223,17 +223,17 @@ impl Service {
             ListenAddress::Unix(_) => print_sockets(&sockets),
         }
         let activity = app.activity();
-        let left_alone = async {
+        let idle = async {
             match self.idle_exit {
-                Some(idle) => activity.wait_until_idle(idle).await,
+                Some(time) => activity.wait_until_idle(time).await,
                 None => future::pending().await,
             }
-            tracing::info!("nobody has connected for a while");
+            tracing::info!("no connection for hooks.idle_exit_mins, stopping");
         };
         let stopped = async {
             tokio::select! {
                 () = shutdown => {}
-                () = left_alone => {}
+                () = idle => {}
             }
             tracing::info!("draining");
         };
@@ -241,7 +241,7 @@ impl Service {
     }
 }
 
-/// A pipe that nobody reads is no reason to stop.
+/// A closed pipe is no reason to stop.
 fn print_sockets(addresses: &ListenAddresses) {
     let mut out = io::stdout();
     let _ = writeln!(out, "unstuck: gRPC on {}", addresses.grpc);

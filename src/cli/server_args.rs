@@ -197,9 +197,10 @@ fn configured_server(config: &ConfigArgs) -> Result<String, CliError> {
     }
     let address = to_local_address(grpc).to_string();
     let tls: TlsSettings = layers.section("tls").map_err(CliError::usage)?;
-    Ok(match tls.is_on() {
-        true => format!("https://{address}"),
-        false => address,
+    Ok(if tls.is_on() {
+        format!("https://{address}")
+    } else {
+        address
     })
 }
 

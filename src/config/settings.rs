@@ -63,8 +63,8 @@ pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     load_layers_of(file.or(found))
 }
 
-/// Loads the layers with this file or none: the working directory, which may be a
-/// repository of somebody else, decides nothing.
+/// Loads the layers with this file or none. No file of the working directory is read, which
+/// may be a repository of other people.
 pub fn load_layers_of(file: Option<&Path>) -> Result<Layers, ConfigError> {
     // A variable that is not UTF-8 is none of ours.
     let variables = std::env::vars_os()

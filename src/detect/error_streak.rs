@@ -19,11 +19,11 @@ use recent_calls::RecentCalls;
 /// missing file, timeout of a command. A round of parallel calls that all fail is
 /// one failure; the first try with another tool waits for one more. Also fires when `count`
 /// of the last `window` calls of one tool have the same error, whatever came between:
-/// guesses with a look at something else after each; or, with a warning at most, when so
+/// guesses with a look at something else after each; or, with a warning at most, when as
 /// many runs of one tool find nothing and nothing is written.
 ///
 /// Resets when: a call succeeds or fails with another error; the calls of one tool when
-/// so many of them do that fewer than `count` of the last `window` failed alike. Failed
+/// fewer than `count` of the last `window` failed alike. Failed
 /// edits and writes count only in a row and with three files or more: those of one are
 /// left to `patch_spiral`. Outages (`infra_outage`) neither count nor reset.
 ///

@@ -29,8 +29,8 @@ use unmoved_results::UnmovedResults;
 ///
 /// Cost: three comparisons per call.
 ///
-/// Defaults: five changes of one thing without an effect; six in a row. A series of searches that all hit a captcha page is
-/// longer; three tries without a hit are ordinary.
+/// Defaults: five changes of one thing without an effect; six in a row. A series of searches
+/// that all hit a captcha page is longer; three tries without a hit are ordinary.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Stagnation {
     last_response: Option<(Sig, u32)>,

@@ -201,9 +201,10 @@ pub(super) fn rank_ids(
         if filter.status.is_some_and(|wanted| wanted != status) {
             continue;
         }
-        let severity = match disobedient.contains(id) {
-            false => slot.severity(),
-            true => slot.severity().of_disobedient(),
+        let severity = if disobedient.contains(id) {
+            slot.severity().of_disobedient()
+        } else {
+            slot.severity()
         };
         let is_worse = |Reverse((least, _)): &Reverse<(Severity, _)>| severity >= *least;
         if worst.len() < heap_len_max || worst.peek().is_some_and(is_worse) {

@@ -1,5 +1,6 @@
-//! One live session: its state, its lifecycle and its view. `record` records
-//! events and deltas, `refusals` calls that were refused, `verdicts` runs the detectors and issues verdicts.
+//! One live session: its state, its lifecycle and its view. `record` records events and
+//! deltas, `refusals` calls that were refused, `verdicts` runs the detectors and issues
+//! verdicts.
 
 mod deltas;
 pub(super) mod frozen;

@@ -1,7 +1,8 @@
 //! What counts as progress, and the counter of it in a session: a write that changed
 //! something, whatever made it; a move to another state of the world; a changed
-//! `state_hash`; a user's message. docs/progress.md describes the notion for users. Cost: a linear search over the written paths per
-//! write, bounded by the capacity given by the engine.
+//! `state_hash`; a user's message. docs/progress.md describes the notion for users. Cost: a
+//! linear search over the written paths per write, bounded by the capacity given by the
+//! engine.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Records what one payload says and decides what the agent is asked to do.
+//! Records the inputs of one payload and decides the reply to the agent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,13 +19,13 @@ use crate::{
     telemetry::HookReplyKind,
 };
 
-/// One payload and what answers it.
+/// A payload, and the parts of the service that answer it.
 pub(super) struct HookHandler<'a> {
     pub api: Api,
     pub settings: &'a Settings,
     pub sessions: &'a HookSessions,
     pub payload: &'a HookPayload<'a>,
-    /// From the query. They win over those of the payload.
+    /// Labels from the query. They override those of the payload.
     pub labels: &'a Labels,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct HookHandler<'a> {
 pub(super) struct HookAnswer {
     pub reply: Reply,
     pub kind: HookReplyKind,
-    /// A termination that the reply tells of.
+    /// A termination that is in the reply.
     pub termination: Option<Arc<Verdict>>,
-    /// For how long the reply is to be held back.
+    /// How long the reply is delayed.
     pub hold_time: Option<Duration>,
 }
 
@@ -50,8 +50,8 @@ impl HookAnswer {
     }
 }
 
-/// What the agent is asked to do, and the verdict that it comes from. `None`: the verdict
-/// did not survive a restart.
+/// The instruction to the agent, and the verdict that it comes from. `None`: the verdict was
+/// lost at a restart.
 struct Demand {
     instruction: Instruction,
     verdict: Option<Arc<Verdict>>,
@@ -101,7 +101,7 @@ impl HookHandler<'_> {
         Ok(demand.map_or_else(HookAnswer::go_on, |demand| self.present(demand)))
     }
 
-    /// Labels a session that is seen for the first time, or of which more is known now.
+    /// Adds the labels that the session does not have yet. Returns whether there were any.
     fn add_labels(&self) -> Result<bool, Status> {
         let payload = self.payload;
         let mut labels = payload.labels();
@@ -121,7 +121,8 @@ impl HookHandler<'_> {
         Ok(is_new)
     }
 
-    /// A prompt to a terminated session is refused, and is not what the agent did.
+    /// Refuses a prompt to a terminated session. It is not recorded, because it is not an act
+    /// of the agent.
     fn check_prompt(&self) -> Result<Option<Demand>, Status> {
         let call = ToolCall::default();
         let HookPayload { session, .. } = self.payload;
@@ -163,7 +164,7 @@ impl HookHandler<'_> {
             return Ok(None);
         }
         let outcome = self.api.record_event(&event)?;
-        // The session was evicted since it got its labels.
+        // The session was evicted since its labels were set.
         if outcome.index == Some(0) && !is_labelled_now {
             let labels = self
                 .sessions
@@ -197,7 +198,7 @@ impl HookHandler<'_> {
                 return Ok(None);
             }
             Some(Action::Terminate) => Instruction::Stop,
-            // It stops one generation, which has ended.
+            // BREAK stops one generation, which has ended.
             Some(Action::Break) => return Ok(None),
             Some(Action::Ask) if agent.capabilities.asks => {
                 let id = verdict.as_ref().map(|verdict| verdict.id);
@@ -222,7 +223,7 @@ impl HookHandler<'_> {
             return Ok(Some(demand));
         }
         if !agent.capabilities.refuses {
-            // Nobody would see that the agent ignores the advice.
+            // Without a person to see it, an agent that ignores advice must be stopped.
             let instruction = match self.settings.escalate {
                 EscalateMode::Stop => Instruction::Stop,
                 EscalateMode::Tell => Instruction::Advise,
@@ -235,7 +236,7 @@ impl HookHandler<'_> {
         self.record_refusal(asked, demand).map(Some)
     }
 
-    /// Records a refused call, or leaves it to the event that follows it.
+    /// Records a refused call, unless the agent reports refusals in an event of its own.
     fn record_refusal(&self, asked: AskedCall, refusal: Demand) -> Result<Demand, Status> {
         let AskedCall { call_id, call } = asked;
         let HookPayload {
@@ -267,7 +268,7 @@ impl HookHandler<'_> {
             }),
         };
         let verdict = self.record(event, Cost::default(), false)?;
-        // Asking again and again for a refused call has raised the loop.
+        // Repeated requests for a refused call may have raised the loop.
         let raised = self.undelivered(verdict).and_then(|verdict| {
             let action = verdict.effective_action()?;
             let ends = action == Action::Terminate
@@ -284,8 +285,8 @@ impl HookHandler<'_> {
         Ok(raised.unwrap_or(refusal))
     }
 
-    /// A verdict that is to be acted on and was not delivered. A termination is in force
-    /// until a reset, so it is told each time.
+    /// The verdict if it is to be acted on and was not delivered yet. A termination is in force
+    /// until a reset, so it is delivered each time.
     fn undelivered(&self, verdict: Option<Arc<Verdict>>) -> Option<Arc<Verdict>> {
         let verdict = verdict.filter(|verdict| verdict.effective_action().is_some())?;
         let is_delivered = !verdict.terminates()
@@ -295,7 +296,7 @@ impl HookHandler<'_> {
         (!is_delivered).then_some(verdict)
     }
 
-    /// What the verdicts of this payload, or of earlier ones without a reply, ask for.
+    /// The instruction of this payload's verdict, or of an earlier one that was not delivered.
     fn demand_of_verdict(&self, found: Option<Arc<Verdict>>) -> Option<Demand> {
         let HookPayload { session, event, .. } = self.payload;
         if matches!(event.stage, HookStage::Silent | HookStage::BeforeCall) {
@@ -321,8 +322,8 @@ impl HookHandler<'_> {
         })
     }
 
-    /// Whether the end of the turn may be answered with more work: once per prompt, and
-    /// not while the agent works on such an answer, because it would never end.
+    /// Whether the agent may be made to continue at the end of its turn: once per prompt, and
+    /// not while it already continues for that reason, because it would never end.
     fn may_rework(&self) -> bool {
         let payload = self.payload;
         payload.event.stage == HookStage::TurnEnd
@@ -333,7 +334,7 @@ impl HookHandler<'_> {
             })
     }
 
-    /// The reply. A verdict that it cannot tell waits for the next one.
+    /// Builds the reply. A verdict that this event's reply cannot carry waits for the next one.
     fn present(&self, demand: Demand) -> HookAnswer {
         let Demand {
             instruction,
@@ -360,7 +361,7 @@ impl HookHandler<'_> {
             advice: &wording.advice(verdict.as_deref()),
             unattended: self.settings.escalate == EscalateMode::Stop,
         });
-        // Remember what was told, or what is still to be told.
+        // Note the verdict as delivered, or keep it for the next reply.
         self.sessions
             .with(&payload.session, |known| match (&verdict, &reply) {
                 (Some(verdict), Some(_)) => known.mark_delivered(verdict.id),
@@ -378,7 +379,7 @@ impl HookHandler<'_> {
             reply,
             kind: match instruction {
                 Instruction::Notify | Instruction::Advise | Instruction::Rework => {
-                    HookReplyKind::Told
+                    HookReplyKind::Notified
                 }
                 Instruction::Confirm => HookReplyKind::Asked,
                 Instruction::Refuse => HookReplyKind::Refused,
@@ -390,7 +391,7 @@ impl HookHandler<'_> {
     }
 }
 
-/// The verdict with the stronger action; of equals the later one.
+/// The verdict with the stronger action, the later of equals.
 fn stronger(first: Option<Arc<Verdict>>, second: Option<Arc<Verdict>>) -> Option<Arc<Verdict>> {
     let action = |verdict: &Arc<Verdict>| verdict.effective_action();
     match (first, second) {

@@ -1,6 +1,6 @@
-//! What the route remembers of sessions between their hooks: what was delivered, and what
-//! one hook says for another. Bounded, and lost at a restart: a verdict from before the
-//! start counts as delivered.
+//! The route's state of each session between its hooks: which verdicts were delivered, and
+//! fields of one hook that a later event needs. It is bounded and not saved: after a restart
+//! earlier verdicts count as delivered.
 
 use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc, time::SystemTime};
 
@@ -12,48 +12,48 @@ use crate::{
     ingest::ReportedOutcome,
 };
 
-/// Sessions that are remembered. The least recent is dropped, whose hooks are then as
-/// those of a session that is seen for the first time.
+/// The most sessions. The least recently used one is dropped; its next hook is like that of a
+/// new session.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
-/// Delivered verdicts of a session that are remembered.
+/// The most delivered verdicts that are kept of a session.
 const DELIVERED_MAX: usize = 16;
-/// Calls of a session whose outcome is known and which are not recorded yet.
+/// The most outcomes of a session that wait for the event of their call.
 const OUTCOMES_MAX: usize = 32;
 
 pub(super) struct HookSessions {
     sessions: Mutex<LruCache<SessionId, HookSession>>,
-    /// Verdicts before this one are from before the start.
+    /// Verdicts before this one were issued before the service started.
     first_verdict: VerdictId,
 }
 
-/// What is remembered of a session.
+/// The state of a session.
 pub(super) struct HookSession {
-    /// The labels that the session was given. Empty: none yet.
+    /// The labels that were set. Empty: none yet.
     pub labels: Labels,
-    /// The text of the agent's turns comes in pieces, so their ends do not count again.
+    /// The agent's turns arrive as deltas, so a turn at their end does not count again.
     pub has_deltas: bool,
-    /// A verdict that no reply has carried yet.
+    /// A verdict that was in no reply yet.
     pub undelivered: Option<Arc<Verdict>>,
-    /// What was spent since the last event.
+    /// The cost since the last event.
     pub cost: Cost,
     /// Verdicts before this one are delivered.
     delivered_before: VerdictId,
     delivered: VecDeque<VerdictId>,
-    /// Verdicts about which a person was asked.
+    /// Verdicts for which a person was asked to confirm a call.
     asked: VecDeque<VerdictId>,
     outcomes: VecDeque<(String, ReportedOutcome)>,
-    /// The last prompt whose turn was answered with more work.
+    /// The last prompt at the end of whose turn the agent was made to continue.
     reworked_prompt: Option<String>,
     round: OpenRound,
 }
 
-/// The calls that the agent has announced together, before the first of them was done:
-/// those of one response of the model, for agents that do not say which these are.
+/// The calls that the agent announced before the first of them finished. They are the calls of
+/// one response of the model, for agents that send no id of the response.
 #[derive(Default)]
 struct OpenRound {
     id: String,
     calls: VecDeque<blake3::Hash>,
-    /// A call is done, so the next one belongs to another response.
+    /// A call has finished, so the next one belongs to another response.
     has_result: bool,
 }
 
@@ -65,7 +65,7 @@ impl HookSessions {
         }
     }
 
-    /// Reads or changes what is remembered of a session.
+    /// Reads or changes the state of a session, which is created if necessary.
     pub fn with<T>(&self, session: &SessionId, change: impl FnOnce(&mut HookSession) -> T) -> T {
         let mut sessions = self.sessions.lock();
         let entry =
@@ -108,7 +108,7 @@ impl HookSession {
         }
     }
 
-    /// Whether a person is to be asked because of this verdict: once.
+    /// Whether a person may be asked because of this verdict: only once.
     pub fn may_ask(&mut self, verdict: VerdictId) -> bool {
         if verdict < self.delivered_before || self.asked.contains(&verdict) {
             return false;
@@ -131,7 +131,7 @@ impl HookSession {
         Some(outcome)
     }
 
-    /// A call is about to be made.
+    /// Notes a call that is about to be made.
     pub fn announce_call(&mut self, call_id: &str, call: &ToolCall) {
         if self.round.has_result || self.round.calls.is_empty() {
             self.round = OpenRound {
@@ -142,7 +142,7 @@ impl HookSession {
         push_bounded(&mut self.round.calls, fingerprint(call), OUTCOMES_MAX);
     }
 
-    /// The round of a call that is done; empty if it was not announced.
+    /// The round of a finished call; empty if it was not announced.
     pub fn round_of(&mut self, call: &ToolCall) -> String {
         let wanted = fingerprint(call);
         let position = self.round.calls.iter().position(|known| *known == wanted);
@@ -154,7 +154,7 @@ impl HookSession {
         self.round.id.clone()
     }
 
-    /// Whether the end of this prompt's turn may be answered with more work: once.
+    /// Whether the agent may be made to continue after this prompt's turn: only once.
     pub fn may_rework(&mut self, prompt_id: String) -> bool {
         let is_first = self.reworked_prompt.as_ref() != Some(&prompt_id);
         self.reworked_prompt = Some(prompt_id);
@@ -162,7 +162,7 @@ impl HookSession {
     }
 }
 
-/// The same before and after the call.
+/// Identifies a call by its tool and arguments, which are the same before and after it.
 fn fingerprint(call: &ToolCall) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(call.tool.as_bytes());

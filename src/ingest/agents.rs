@@ -1,5 +1,5 @@
-//! The agents, one file each. `dialect` has what the programs share whose hooks are
-//! modelled on those of Claude Code, `plug_in` what our own plug-ins understand.
+//! The agents, one file each. `dialect` has the forms shared by programs whose hooks are
+//! modelled on those of Claude Code, `plug_in` the form of our own plug-ins.
 
 mod claude_code;
 mod cline;

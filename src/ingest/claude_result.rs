@@ -1,8 +1,8 @@
-//! What a result of Claude Code's tools says, in hooks and in transcripts alike.
+//! Reads the results of Claude Code's tools, which are alike in hooks and transcripts.
 
 use super::input;
 
-/// What a file tool says about its file. `None`: not said.
+/// The fields of a file tool's result. `None`: absent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ClaudeFileResult<'a> {
     /// The lines that were read.
@@ -15,7 +15,7 @@ pub(super) struct ClaudeFileResult<'a> {
     pub old: Option<&'a str>,
     pub new: Option<&'a str>,
     pub replace_all: bool,
-    /// What a write was asked to write.
+    /// The content that a write was given.
     pub written: Option<&'a str>,
 }
 

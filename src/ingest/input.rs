@@ -1,4 +1,4 @@
-//! What a payload says, and what all agents have in common in saying it.
+//! The inputs that a payload consists of, and the functions that build them for all agents.
 
 use std::borrow::Cow;
 
@@ -13,21 +13,21 @@ use crate::{
     text::harness,
 };
 
-/// One statement of a payload.
+/// One item of a payload.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Something has happened.
+    /// An event to record.
     Event(Event),
     /// A piece of the agent's text.
     Delta(Delta),
-    /// A call is about to be made: may it? Never an event.
+    /// A call that is about to be made, to be checked. It is not an event.
     Ask(AskedCall),
-    /// How a call went that another event will record.
+    /// The outcome of a call that a later event records.
     Outcome {
         call_id: String,
         outcome: ReportedOutcome,
     },
-    /// What earlier events have cost. It is added to the next event.
+    /// The cost of earlier events. It is added to the next event.
     Cost(Cost),
     /// The session has ended.
     End,
@@ -36,12 +36,12 @@ pub enum Input {
 /// A call that is about to be made.
 #[derive(Clone, Debug)]
 pub struct AskedCall {
-    /// The id with which its result will be reported.
+    /// The id that the event with its result will have.
     pub call_id: String,
     pub call: ToolCall,
 }
 
-/// How a call went.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedOutcome {
     pub outcome: Outcome,
@@ -50,19 +50,19 @@ pub struct ReportedOutcome {
 }
 
 impl ReportedOutcome {
-    /// Adds it to the call. A failed call's output is its error.
+    /// Sets it on the call. A failed call's output is its error.
     pub fn apply_to(self, call: &mut ToolCall) {
         call.content_hash = self.content_hash;
         set_outcome(call, Some(self.outcome));
     }
 }
 
-/// The bytes of an id of an event, a round or an agent.
+/// The most bytes of an id of an event, a round or an agent.
 const ID_BYTES_MAX: usize = 128;
-/// The bytes of a tool's name.
+/// The most bytes of a tool's name.
 const TOOL_BYTES_MAX: usize = 128;
 
-/// An id that is not too long: a longer one is replaced by its hash.
+/// The id, or its hash if it is too long.
 pub(super) fn bounded_id(id: &str) -> String {
     if id.len() <= ID_BYTES_MAX {
         return id.to_owned();
@@ -70,13 +70,13 @@ pub(super) fn bounded_id(id: &str) -> String {
     content_hash(id)
 }
 
-/// A fingerprint of a text.
+/// The hash of a file's content.
 pub(super) fn content_hash(text: &str) -> String {
     let hash = blake3::hash(text.as_bytes());
     hash.to_hex().get(..32).unwrap_or_default().to_owned()
 }
 
-/// An id for a call of an agent that gives it none: the same payload has the same id.
+/// An id for a call that the agent gives none. Equal payloads have equal ids.
 pub(super) fn derived_id(parts: &[&str]) -> String {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -118,14 +118,14 @@ pub(super) fn finished_call(
     call
 }
 
-/// A command with its output and the exit code that is known from elsewhere.
+/// A command with its output and an exit code from another field.
 pub(super) fn finished_command(
     tool: &str,
     args: Option<&Value>,
     output: Cow<'_, str>,
     exit_code: i32,
 ) -> ToolCall {
-    // Without any output the code is what failed.
+    // Without any output the exit code is the error.
     let text = match &*output {
         "" if exit_code != 0 => format!("exit code {exit_code}").into(),
         _ => output,
@@ -143,7 +143,7 @@ pub(super) fn set_outcome(call: &mut ToolCall, outcome: Option<Outcome>) {
     }
 }
 
-/// By the exit code that a harness reports in the text.
+/// The outcome by the exit code that a harness reports in the text.
 pub(super) fn outcome_of_text(text: &str) -> Option<Outcome> {
     harness::strip(text).exit_code.map(outcome_of_exit_code)
 }
@@ -156,7 +156,7 @@ pub(super) fn outcome_of_exit_code(code: i32) -> Outcome {
     }
 }
 
-/// The text of a result: itself, the texts of a list of parts, or JSON.
+/// The text of a result: a string, the texts of a list of parts, or else JSON.
 pub(super) fn text_of(value: Option<&Value>) -> Cow<'_, str> {
     match value {
         None | Some(Value::Null) => Cow::Borrowed(""),
@@ -172,8 +172,8 @@ pub(super) fn text_of(value: Option<&Value>) -> Cow<'_, str> {
     }
 }
 
-/// What a harness sends in the user's place. To take it for the user's would reset all
-/// counts.
+/// The beginnings of prompts that a harness sends in the user's place. If they counted as the
+/// user's, they would reset all counts.
 const INJECTED_PROMPTS: &[&str] = &[
     "<task-notification>",
     "<system-reminder>",
@@ -182,7 +182,7 @@ const INJECTED_PROMPTS: &[&str] = &[
     "System: Potential loop detected",
 ];
 
-/// The id of the turn of a prompt that has an id itself.
+/// The event id of a prompt's turn, derived from the prompt's id if it has one.
 pub(super) fn prompt_event_id(payload: &HookPayload) -> String {
     match &*payload.prompt_id() {
         "" => String::new(),
@@ -190,16 +190,16 @@ pub(super) fn prompt_event_id(payload: &HookPayload) -> String {
     }
 }
 
-/// More tokens than this are a mistake.
+/// A larger number of tokens is an error of the agent.
 pub(super) const TOKENS_MAX: i64 = 1_000_000_000;
 
-/// A number of tokens; 0 if it is none.
+/// A number of tokens; 0 if the value is not a number.
 pub(super) fn token_count(value: Option<&Value>) -> i64 {
     let count = value.and_then(Value::as_i64);
     count.unwrap_or_default().clamp(0, TOKENS_MAX)
 }
 
-/// Who says a prompt; `None`: it is empty, which no user sends.
+/// The role of a prompt; `None`: it is empty, which no user sends.
 pub(super) fn prompt_role(prompt: &str) -> Option<Role> {
     let text = prompt.trim_start();
     if text.is_empty() {
@@ -255,7 +255,7 @@ pub(super) fn call_event(
     )
 }
 
-/// A question whether a call may be made.
+/// The check of a call that is about to be made.
 pub(super) fn ask(call_id: &str, tool: &str, args: Option<&Value>) -> Input {
     Input::Ask(AskedCall {
         call_id: bounded_id(call_id),

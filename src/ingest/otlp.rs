@@ -1,8 +1,8 @@
-//! Traces and logs of agents in OTLP/JSON, as what happened in their sessions.
+//! Reads traces and logs of agents in OTLP/JSON as records of their sessions.
 //!
-//! Each producer names things its own way; the lists here are tried in order. A call that
-//! comes as a log and as a span counts once: where a session has calls in logs, its spans
-//! are left out.
+//! Producers use different attribute names; the lists here are tried in order. A call that
+//! is in a log and in a span counts once: if a session has calls in logs, its spans are left
+//! out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::payload::text_at;
 
-/// Something that happened in a session.
+/// A record of a session.
 #[derive(Clone, Debug)]
 pub(super) struct OtlpRecord {
     pub session: String,
@@ -39,7 +39,7 @@ pub(super) struct OtlpCall {
     pub error: String,
 }
 
-/// What a request to a model used.
+/// The usage of a request to a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OtlpUsage {
     pub model: String,
@@ -212,7 +212,7 @@ fn nanoseconds(owner: &Value, names: &[&str]) -> u64 {
 #[derive(Default)]
 struct Found {
     records: Vec<(Origin, OtlpRecord)>,
-    /// What a span of the trace said about its session.
+    /// The session of a trace, from one of its spans.
     sessions_by_trace: HashMap<String, String>,
 }
 

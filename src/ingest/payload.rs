@@ -1,4 +1,4 @@
-//! A hook's payload: the fields that every agent has, found by the agent's table.
+//! A hook's payload: reads the fields that the agent's table names.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -6,17 +6,17 @@ use thiserror::Error;
 use super::{AgentSpec, FieldTable, HookEvent, input};
 use crate::domain::{AgentId, Cost, IdError, Labels, SessionId, Tenant, sanitize};
 
-/// What the caller says beside the payload.
+/// The query of the request, for what the payload does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct HookQuery {
-    /// Empty: the payload has it.
+    /// Empty: it is in the payload.
     pub event: String,
-    /// Empty: the payload has it.
+    /// Empty: it is in the payload.
     pub session: String,
     pub labels: Labels,
 }
 
-/// Why a payload cannot be used. The agent goes on.
+/// Why a payload cannot be used. The agent continues without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PayloadError {
     #[error("the event is not known")]
@@ -32,7 +32,7 @@ pub struct HookPayload<'a> {
     pub event: &'static HookEvent,
     pub session: SessionId,
     pub sub_agent: AgentId,
-    /// What our own texts begin with.
+    /// The beginning of texts that the service sends to agents.
     pub prefix: &'a str,
     body: &'a Value,
 }
@@ -115,12 +115,12 @@ impl<'a> HookPayload<'a> {
         self.text(self.agent.fields.directory)
     }
 
-    /// What identifies the user's prompt that the agent works on.
+    /// The id of the user's prompt that the agent works on.
     pub fn prompt_id(&self) -> String {
         input::bounded_id(self.text(self.agent.fields.prompt_id))
     }
 
-    /// Where the session comes from: agent, project, model, host.
+    /// The labels of the session: agent, project, model, host.
     pub fn labels(&self) -> Labels {
         let local_model = self.text("/unstuck/usage/model");
         let model = match self.text(self.agent.fields.model) {
@@ -141,7 +141,7 @@ impl<'a> HookPayload<'a> {
     }
 }
 
-/// The bytes of a label's value that are kept.
+/// The most bytes of a label's value. The rest is cut off.
 const LABEL_BYTES_MAX: usize = 128;
 
 fn label_value(value: &str) -> String {

@@ -1,28 +1,28 @@
-//! What the service wants of an agent at a hook, and the reply that asks for it.
+//! The instruction to an agent at a hook, and the reply that carries it.
 
 use serde_json::{Value, json};
 
 use super::HookEvent;
 
-/// What is wanted, weakest to strongest. A verdict's action becomes one of these at the
-/// stage of the hook.
+/// An instruction, weakest to strongest. The verdict's action and the stage of the hook decide
+/// which it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instruction {
     /// The person sees a line.
     Notify,
-    /// The agent is told too, and goes on.
+    /// The agent also gets the correction, and continues.
     Advise,
     /// A person decides about the call.
     Confirm,
-    /// The call is not made, and the agent is told why.
+    /// The call is not made, and the agent gets the reason.
     Refuse,
-    /// The finished turn is not enough: the agent goes on with the correction.
+    /// The turn does not end: the agent continues with the correction.
     Rework,
     /// The run ends.
     Stop,
 }
 
-/// What a reply is made of.
+/// The parts of a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyRequest<'a> {
     pub event: &'static HookEvent,
@@ -31,21 +31,22 @@ pub struct ReplyRequest<'a> {
     pub line: &'a str,
     /// For the agent: the correction, with the prefix.
     pub advice: &'a str,
-    /// Nobody is at the terminal.
+    /// There is no person at the terminal.
     pub unattended: bool,
 }
 
 /// The answer to a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// What the agent reads. `{}`: go on.
+    /// The JSON that the agent reads. With `{}` it continues.
     pub body: Value,
-    /// No reply ends this agent's run: `unstuck hook` may interrupt the process.
+    /// The run must end, and no reply of this agent ends it: `unstuck hook` may interrupt the
+    /// process.
     pub interrupt: bool,
 }
 
 impl Reply {
-    /// The agent goes on as without a hook.
+    /// The agent continues as without a hook.
     pub fn none() -> Self {
         Self::new(json!({}))
     }

@@ -1,5 +1,5 @@
-//! Readers of what agents leave on disk: one file per format, which turns a transcript
-//! into the events that the agent's hooks would have sent.
+//! Readers of the transcripts that agents write: one file per format. A reader turns a
+//! transcript into the events that the agent's hooks would have sent.
 //!
 //! A reader passes [`TranscriptItem`]s to a sink, one session after the other. Files are
 //! opened for reading only and read up to the length that they have when they are opened.
@@ -105,8 +105,8 @@ pub fn find_transcripts(homes: &Homes, format: Option<&TranscriptFormat>) -> Vec
         .collect()
 }
 
-/// The transcripts that a path leads to: the file, or those below the directory. Files
-/// of unknown formats are left out.
+/// The transcripts at a path: the file, or those below the directory. Files of unknown
+/// formats are left out.
 pub fn transcripts_at(path: &Path, format: Option<&'static TranscriptFormat>) -> Vec<Transcript> {
     if !path.is_dir() {
         let known = format.or_else(|| detect_format(path));
@@ -126,7 +126,7 @@ pub fn transcripts_at(path: &Path, format: Option<&'static TranscriptFormat>) ->
         .collect()
 }
 
-/// What is read at once: one file, or files that repeat each other's lines.
+/// The files of a session: one, or several that repeat each other's lines.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     pub format: &'static TranscriptFormat,
@@ -160,11 +160,11 @@ impl Transcript {
     }
 }
 
-/// Takes what a reader finds.
+/// Receives the items of a reader.
 pub type Sink<'a> = dyn FnMut(TranscriptItem) + 'a;
 
-/// What a reader finds, in this order: a session's start, its events, its end. Problems
-/// come in between.
+/// An item of a transcript, in this order: a session's start, its events, its end. Problems
+/// are in between.
 #[derive(Clone, Debug)]
 pub enum TranscriptItem {
     Start(SessionStart),
@@ -190,7 +190,7 @@ pub struct SessionStart {
     pub reopen: String,
 }
 
-/// An event with its time, and what the model used for it.
+/// An event with its time, and the model's usage for it.
 #[derive(Clone, Debug)]
 pub struct TranscriptEvent {
     /// Its cost is the sum of `usage`. Dollars are only those that the transcript has.
@@ -199,7 +199,7 @@ pub struct TranscriptEvent {
     pub usage: Vec<ModelUsage>,
 }
 
-/// What a response of the model used.
+/// The usage of a response of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelUsage {
     /// Empty: unknown.
@@ -218,7 +218,7 @@ pub struct ModelUsage {
 }
 
 impl ModelUsage {
-    /// Counts that cannot be are corrected: the cached tokens are part of the input.
+    /// Corrects impossible counts: the cached tokens are part of the input.
     fn bounded(self) -> Self {
         let bound = |tokens: i64| tokens.clamp(0, TOKENS_MAX);
         let input_tokens = bound(self.input_tokens);
@@ -271,16 +271,16 @@ impl ModelUsage {
     }
 }
 
-/// A response, or a session, that costs more than this is a mistake.
+/// A higher cost of a response or a session is an error of the agent.
 const COST_USD_MAX: f64 = 1_000_000.0;
 
-/// What is known of a session at its end.
+/// The totals of a session, at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionEnd {
     /// What the user asked first, on one line; empty if it is not in the transcript.
     pub first_prompt: String,
-    /// What each model used, in the order of their first use. It includes responses that
-    /// led to no event.
+    /// The usage of each model, in the order of first use. It includes responses that led to no
+    /// event.
     pub usage: Vec<ModelUsage>,
     /// The responses that led to no event. They are in `usage` too.
     pub other_responses: Vec<ModelUsage>,
@@ -302,7 +302,7 @@ impl SessionEnd {
     }
 }
 
-/// Something that could not be read. It was skipped.
+/// A part that could not be read and was skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadProblem {
     pub path: PathBuf,

@@ -6,14 +6,14 @@ use crate::domain::{Action, SessionId, Verdict, sanitize};
 /// The longest line for a person.
 const LINE_CHARS_MAX: usize = 300;
 
-/// The detector whose pattern is said in another order for the person at the terminal.
+/// The detector whose pattern has another word order in the line for a person.
 const READ_LOOP: &str = "read_loop";
 
-/// What the sentences need to know of the session.
+/// The facts of the session that the sentences name.
 #[derive(Clone, Copy, Debug)]
 pub struct Wording<'a> {
-    /// What each text begins with, so that people see who speaks and that the service
-    /// recognises its own words in a result.
+    /// The beginning of each text: people see that it is from Unstuck, and the service
+    /// recognises its own text in a result.
     pub prefix: &'a str,
     pub agent: &'a AgentSpec,
     pub session: &'a SessionId,
@@ -22,12 +22,12 @@ pub struct Wording<'a> {
 }
 
 impl Wording<'_> {
-    /// What happened, for a person: one plain line.
+    /// The pattern for a person, on one line.
     pub fn line(&self, verdict: Option<&Verdict>) -> String {
         self.prefixed_line(&verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict)))
     }
 
-    /// Why the run ends and how to go on.
+    /// Why the run ends and how to continue it.
     pub fn stop_line(&self, verdict: Option<&Verdict>) -> String {
         let pattern = verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict));
         let resume = self.agent.resume_command(self.session.as_str());
@@ -44,7 +44,7 @@ impl Wording<'_> {
         self.prefixed_line(&format!("{pattern}. {next_step}"))
     }
 
-    /// What the agent must do differently.
+    /// The correction for the agent.
     pub fn advice(&self, verdict: Option<&Verdict>) -> String {
         let Some(verdict) = verdict else {
             return format!(
@@ -86,7 +86,7 @@ impl Wording<'_> {
     }
 }
 
-/// For a verdict whose text was lost at a restart.
+/// The pattern of a verdict whose text was lost at a restart.
 fn unknown_pattern() -> String {
     "the agent is in a loop that was reported before".to_owned()
 }

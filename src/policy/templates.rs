@@ -15,9 +15,9 @@ pub struct Templates {
 
 /// The variables of a template: `count`, `period` (calls in a lap), `verb` ("read",
 /// "ran", "called"), `tool` and `target` of the first member, `call` (the first member:
-/// "tool target" or "tool(arguments)"), `calls` (of every member), `similarity` (two digits), `excerpt`, `began` (the
-/// character of a text where it begins to repeat itself), and of a budget `used`
-/// and `cap` in `unit`s. Text from agents is quoted: on one line, bounded, with its
+/// "tool target" or "tool(arguments)"), `calls` (of every member), `similarity` (two
+/// digits), `excerpt`, `began` (the character of a text where it begins to repeat itself),
+/// and of a budget `used` and `cap` in `unit`s. Text from agents is quoted: on one line, bounded, with its
 /// quotation marks replaced.
 #[derive(Clone, Debug)]
 pub struct TemplateContext(Value);

@@ -1,4 +1,4 @@
-//! Whether anybody uses the service, for one that leaves when nobody does.
+//! Whether the service is in use, for a local service that stops when it is idle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ impl Activity {
     pub async fn wait_until_idle(&self, idle: Duration) {
         let mut open = self.0.subscribe();
         loop {
-            // The sender is `self`, so waiting does not fail.
+            // Waiting fails only without a sender, which is `self`.
             let _ = open.wait_for(|open| *open == 0).await;
             open.mark_unchanged();
             if time::timeout(idle, open.changed()).await.is_err() {

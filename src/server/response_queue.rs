@@ -5,8 +5,10 @@
 //! queue is full, its stream ends with SLOW_READER after its terminations; every response
 //! that it reads, pushed terminations apart, restarts the time. "Read" means that hyper
 //! took it to send it. The status is sent when the client reads again, and the stream keeps
-//! its permit until then or until the client disconnects. Terminations go into a second queue that is sent first and
-//! has no bound. A stream always ends with a status.
+//! its permit until then or until the client disconnects. Terminations go into a second
+//! queue that is sent first and has no bound. A stream always ends with a status.
+//!
+//! The time is `limits.slow_reader_secs_max`. Only `wait_until_read` measures it.
 //!
 //! HTTP connections have their own rule, `listener::WriteDeadline`, and so do watchers of
 //! verdicts, which are not queued here: `feed::TooSlow`.

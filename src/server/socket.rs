@@ -25,7 +25,7 @@ pub struct BindError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
     Tcp(SocketAddr),
-    /// A Unix socket that only this user may connect to. Nobody else may use its
+    /// A Unix socket that only this user may connect to. No other user may use its
     /// directory, and no other process this path: an old socket there is replaced.
     Unix(PathBuf),
 }

@@ -202,8 +202,9 @@ fn unreadable_error(file: &Path) -> impl Fn(pem::Error) -> TlsError {
     }
 }
 
-/// A socket with or without TLS, which a Unix socket never has. The first read or write performs the handshake, in
-/// the connection's own task, so that no connection waits for another's.
+/// A socket with or without TLS, which a Unix socket never has. The first read or write
+/// performs the handshake, in the connection's own task, so that no connection waits for
+/// another's.
 pub enum MaybeTlsStream {
     Plain(TcpStream),
     Unix(UnixStream),

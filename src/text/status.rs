@@ -264,7 +264,7 @@ fn is_pending_value(value: &str, any_activity: bool) -> bool {
             is_one_of(only, PENDING_WORDS)
                 || any_activity && is_participle(only) && !is_one_of(only, OTHER_ING_WORDS)
         }
-        // "Still waiting" says who waits, not that anything is under way.
+        // "Still waiting" does not say that anything is under way.
         [still, state] if still.eq_ignore_ascii_case("still") => {
             is_one_of(state, PENDING_WORDS) && !state.eq_ignore_ascii_case("waiting")
         }

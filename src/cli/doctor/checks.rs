@@ -26,16 +26,16 @@ use crate::{
     hooks::PROBE_EVENT,
 };
 
-/// A service that was just started opens its store first.
+/// How long a service that was just started may take to open its store.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Longer than any hook may take.
+/// The timeout of a probe, longer than that of any hook.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Answers that must all be slow for a service that is too slow.
+/// The service counts as slow only if this many answers in a row are slow.
 const PROBES_MAX: usize = 3;
-/// An agent writes its sessions after its hooks have run.
+/// The time by which an agent's session file may be newer than its last hook.
 const SILENCE_MIN: Duration = Duration::from_secs(120);
-/// Files of sessions that are looked at.
+/// The most session files that are examined.
 const SESSION_FILES_MAX: usize = 20_000;
 
 /// Whether an agent is guarded.
@@ -43,14 +43,14 @@ const SESSION_FILES_MAX: usize = 20_000;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Health {
     Guarded,
-    /// It has our hooks, and they are not seen or not answered.
+    /// It has our hooks, and they do not arrive or are not answered.
     Silent,
     /// It has our hooks, and its user has not accepted them yet.
     Untrusted,
     NotGuarded,
 }
 
-/// What was found out about an agent.
+/// The result of an agent's checks.
 #[derive(Debug, Serialize)]
 pub(super) struct AgentReport {
     pub agent: &'static str,
@@ -59,13 +59,13 @@ pub(super) struct AgentReport {
     pub health: Health,
     /// Verdicts are only recorded.
     pub shadow: bool,
-    /// The files with our hooks, or where they would be.
+    /// The files that have our hooks, or would have them.
     pub files: Vec<String>,
-    /// Milliseconds until a synthetic payload was answered.
+    /// The milliseconds until a synthetic payload was answered.
     pub answer_ms: Option<u64>,
-    /// When its last event was seen.
+    /// The time of its last event.
     pub last_seen: Option<String>,
-    /// Hooks without an answer since the last answer.
+    /// Hooks without an answer since the last answered one.
     pub unanswered: u64,
     pub problem: Option<String>,
     /// The command that repairs it.
@@ -120,11 +120,11 @@ impl Probe {
             report.repair = Some(repair);
             return report;
         }
-        // The first that is wrong, from the agent's side to the service's.
+        // Report the first problem, from the agent to the service.
         let answered = service.ask(program.agent);
         report.answer_ms = answered.as_ref().ok().copied();
         let mut problem = installed.problem.or_else(|| answered.err());
-        // What an agent sends itself is not in the journal of this machine.
+        // Payloads that an agent sends by itself are not in this machine's journal.
         let is_in_journal = !installed.target.is_by_http;
         if is_in_journal {
             problem = problem
@@ -151,7 +151,7 @@ impl Probe {
     }
 }
 
-/// The service, as the hooks of an agent reach it.
+/// The service that an agent's hooks call.
 struct ProbedService<'a> {
     installed: &'a InstalledTarget,
     file: Option<&'a Path>,
@@ -170,7 +170,7 @@ impl<'a> ProbedService<'a> {
         }
     }
 
-    /// Whether the local service tells agents nothing. What a team's does is not known here.
+    /// Whether the local service only records verdicts. Of a team's service it is unknown.
     fn is_shadow(&self) -> bool {
         let settings = self.settings.as_ref();
         self.installed.url.is_none() && settings.is_ok_and(|it| it.shadow && it.url.is_empty())
@@ -211,8 +211,8 @@ impl<'a> ProbedService<'a> {
         })
     }
 
-    /// A hook does not wait longer than its budget. One slow answer on a busy machine says
-    /// little.
+    /// Repeats a slow probe: a hook does not wait longer than its budget, but a single slow
+    /// answer on a busy machine proves little.
     fn ask_again_if_slow(
         &self,
         mut answered: Result<u64, HookFailure>,
@@ -220,9 +220,10 @@ impl<'a> ProbedService<'a> {
         agent: &str,
         settings: &HookSettings,
     ) -> Result<u64, HookFailure> {
-        let budget = match self.installed.is_by_http {
-            true => Duration::from_secs(TIMEOUT_SECS),
-            false => settings.budget(),
+        let budget = if self.installed.is_by_http {
+            Duration::from_secs(TIMEOUT_SECS)
+        } else {
+            settings.budget()
         };
         let is_slow = |millis: u64| Duration::from_millis(millis) > budget;
         for _ in 1..PROBES_MAX {
@@ -244,7 +245,7 @@ impl<'a> ProbedService<'a> {
     ) -> Result<u64, HookFailure> {
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
-            // Again and again: it does not start one right after another.
+            // Repeated, because a start right after another one is refused.
             let started = dirs.start(self.file);
             started.map_err(|error| HookFailure::CannotStart(error.to_string()))?;
             match self.post(target, agent) {
@@ -273,7 +274,7 @@ impl<'a> ProbedService<'a> {
     }
 }
 
-/// Whether hooks went without an answer since the last one, or since the first hook.
+/// Hooks without an answer since the last answered one.
 fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
     (entry.failures > 0).then(|| {
         let why = format!("unanswered hooks: {}; {}", entry.failures, entry.failure);
@@ -281,7 +282,7 @@ fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
     })
 }
 
-/// Whether the agent has worked since without being seen: its sessions say so.
+/// Whether the agent has written a session file since its last hook.
 fn unseen(
     program: &AgentProgram,
     seen_at: u64,
@@ -303,8 +304,8 @@ fn unseen(
 
 const TRUST_IN_CODEX: &str = "codex, then /hooks, and trust those of unstuck";
 
-/// Whether Codex was not told to trust its hooks. Hooks that were seen since they were
-/// written are run, by whatever option.
+/// Whether Codex does not trust its hooks. A hook that has arrived since it was written is
+/// run, whatever Codex's files say.
 fn untrusted(
     hooks: usize,
     entry: &JournalEntry,
@@ -318,7 +319,7 @@ fn untrusted(
     Some(problem(why, TRUST_IN_CODEX))
 }
 
-/// When a file below a directory was written last.
+/// The time of the last change of a file below a directory.
 fn newest_file(dir: &Path, files_left: &mut usize) -> Option<SystemTime> {
     let mut newest = None;
     for entry in fs::read_dir(dir).ok()? {
@@ -343,7 +344,7 @@ fn format_time(millis: u64) -> Option<String> {
     Some(time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// Why a service did not start is the last line of its log.
+/// The last line of a service's log, which says why it did not start.
 fn last_line(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     text.lines()

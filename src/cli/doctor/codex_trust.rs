@@ -11,8 +11,8 @@ use crate::cli::init::settings_file::HookEntry;
 /// A larger file is not read.
 const CONFIG_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How many of our hooks Codex has not been told to trust, or has been told not to run.
-/// Whether a hook has changed since is not known: the hash is Codex's own.
+/// How many of our hooks Codex does not trust, or has disabled. A hook that has changed since is
+/// not noticed, because the hash is Codex's own.
 pub(super) fn count_untrusted(hooks_file: &Path, entries: &[(HookEntry, (usize, usize))]) -> usize {
     let config = read_config(&hooks_file.with_file_name("config.toml")).unwrap_or_default();
     let hooks = config.get("hooks").and_then(|hooks| hooks.get("state"));

@@ -33,7 +33,7 @@ pub(super) struct Installation {
     pub untrusted: usize,
 }
 
-/// The service that the hooks ask, as the first of them says.
+/// The service that the hooks call, by the first of them.
 #[derive(Default)]
 pub(super) struct InstalledTarget {
     pub url: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct InstalledTarget {
     pub config: Option<PathBuf>,
     /// The directory of the local service's state.
     pub state: Option<PathBuf>,
-    /// The agent calls the service itself.
+    /// The agent calls the service itself, by HTTP.
     pub is_by_http: bool,
 }
 
@@ -185,9 +185,10 @@ fn program_of(entry: &HookEntry, agent: &str) -> Option<String> {
 
 fn check_program(program: &str, repair: &str) -> Option<AgentProblem> {
     let path = Path::new(program);
-    let exists = match path.is_absolute() {
-        true => is_executable(path),
-        false => find_in_path(program).is_some(),
+    let exists = if path.is_absolute() {
+        is_executable(path)
+    } else {
+        find_in_path(program).is_some()
     };
     (!exists).then(|| {
         problem(
@@ -204,7 +205,7 @@ fn is_current(program: &AgentProgram, entries: &[HookEntry]) -> bool {
         let mut events: Vec<_> = events
             .map(|it| (it.event.clone(), it.matcher.clone()))
             .collect();
-        // Those of others may stand before or between them.
+        // Entries of others may be before or between them.
         events.sort();
         events
     };

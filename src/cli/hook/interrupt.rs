@@ -1,8 +1,8 @@
-//! SIGINT to the agent that runs the hook, where no reply ends its run.
+//! Sends SIGINT to the agent that runs the hook, for agents whose run no reply ends.
 //!
 //! The agent is the nearest ancestor of this process that runs the agent's program. A process
-//! id may be used again by another process, so the signal goes to a pidfd, and what was read
-//! of the process is read again after that was opened.
+//! id may be reused, so the signal goes to a pidfd, and the process is checked again after the
+//! pidfd was opened.
 
 use std::{
     fs::{self, OpenOptions},
@@ -23,9 +23,9 @@ use crate::{
     domain::clock,
 };
 
-/// Hooks run below a shell or two, or a wrapper.
+/// The most ancestors that are searched: hooks run below one or two shells, or a wrapper.
 const LEVELS_MAX: usize = 8;
-/// Marks of interruptions are removed after this time.
+/// The files that mark interruptions are removed after this time.
 const MARK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Programs whose first argument is the program that they run.
 const INTERPRETERS: &[&str] = &["node", "nodejs", "bun", "deno", "MainThread"];
@@ -46,8 +46,8 @@ impl Interruption {
         }
     }
 
-    /// Sends SIGINT, once to a process for a session: a second one would end a program that
-    /// waits for its user.
+    /// Sends SIGINT, once per process and session: a second one would end a program that waits
+    /// for its user.
     pub fn send(&self) -> Result<(), HookFailure> {
         let failed = |why: &dyn ToString| HookFailure::NotInterrupted(why.to_string());
         let processes = ProcessTable(Path::new("/proc"));
@@ -97,7 +97,7 @@ impl Interruption {
     }
 }
 
-/// A process: a later one with its id has started later.
+/// A process, identified by its id and start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AgentProcess {
     pid: u32,
@@ -108,7 +108,7 @@ struct AgentProcess {
 /// The processes of this machine, by the files of `/proc`.
 struct ProcessTable<'a>(&'a Path);
 
-/// What `/proc/PID/stat` says.
+/// The fields of `/proc/PID/stat`.
 #[derive(Clone, Copy)]
 struct ProcessStat {
     parent: u32,

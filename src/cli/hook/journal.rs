@@ -1,5 +1,5 @@
-//! What happened to the hooks of each agent, for `unstuck doctor`: an agent that goes on
-//! without a reply says nothing.
+//! Records the results of each agent's hooks for `unstuck doctor`: an agent that gets no reply
+//! continues without a message.
 
 use std::{
     fs::{self, OpenOptions},
@@ -56,13 +56,13 @@ impl Journal {
         self.dir.join(format!("{}.json", self.agent))
     }
 
-    /// Empty if there is none that can be read.
+    /// Empty if there is no readable journal.
     pub fn read(&self) -> JournalEntry {
         let text = fs::read(self.path()).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// A journal that cannot be written must not hold up an agent.
+    /// Ignores errors: an agent must not wait for its journal.
     pub fn record(&self, outcome: &Result<(), HookFailure>, duration: Duration) {
         let now = clock::now();
         let millis = now
@@ -78,7 +78,7 @@ impl Journal {
                 entry.failures = 0;
             }
             Err(failure) => {
-                // The first hook after a pause starts the service: nothing is wrong.
+                // The first hook after a pause starts the service. That is no failure.
                 if !matches!(failure, HookFailure::Started) {
                     entry.failed_at = millis;
                     entry.failure = failure.to_string();

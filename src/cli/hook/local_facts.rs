@@ -1,5 +1,5 @@
-//! What only this machine knows of a call: its exit code and the tokens of the model's turn,
-//! which agents write to their transcripts and leave out of their hooks.
+//! Facts of a call that only this machine has: its exit code and the tokens of the model's
+//! turn. Agents write them to their transcripts and not to their hooks.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,7 +20,7 @@ const CODEX_TAIL_BYTES: u64 = 64 * 1024;
 /// The end of Claude Code's transcript in which a turn's tokens are looked for.
 const CLAUDE_TAIL_BYTES: u64 = 256 * 1024;
 
-/// The member that is added to a payload.
+/// The object that is added to a payload.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct LocalFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,16 +34,16 @@ pub(super) struct LocalFacts {
 /// The tokens of the turn that made the call.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct TurnUsage {
-    /// All of them: cached ones, too.
+    /// All tokens, including cached ones.
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// Those of the input that were read from the cache.
+    /// The part of the input that was read from the cache.
     pub cached_input_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// Whatever cannot be read is missing.
+/// Facts that cannot be read are left out.
 pub(super) fn find(agent: &str, payload: &Payload<'_>) -> LocalFacts {
     let (exit_code, usage) = match agent {
         "codex" => (find_exit_code(payload), None),
@@ -97,8 +97,8 @@ fn claude_transcript(payload: &Payload<'_>) -> Option<PathBuf> {
     is_name.then(|| path.with_extension("").join("subagents").join(file))
 }
 
-/// The end of a regular file of this user below the agent's own directory. A payload names
-/// the file, so nothing else is opened: not a link, a device or a pipe.
+/// The end of a regular file of this user below the agent's own directory. The payload names
+/// the path, so nothing else is opened: no link, device or pipe.
 fn read_tail(path: &Path, agent_dir: &Path, bytes: u64) -> Option<Vec<u8>> {
     let dir = path.parent()?.canonicalize().ok()?;
     if !dir.starts_with(agent_dir.canonicalize().ok()?) {
@@ -122,8 +122,8 @@ fn read_tail(path: &Path, agent_dir: &Path, bytes: u64) -> Option<Vec<u8>> {
     Some(tail)
 }
 
-/// The JSON lines that have this text, the last first. The first line of a tail may be a
-/// part of one, which is no JSON.
+/// The JSON lines that contain this text, the last first. The first line may be incomplete and
+/// then is not JSON.
 fn lines_with(tail: &[u8], text: &str) -> impl Iterator<Item = Value> {
     let found = memmem::Finder::new(text.as_bytes()).into_owned();
     tail.rsplit(|byte| *byte == b'\n')

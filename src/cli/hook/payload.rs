@@ -1,12 +1,12 @@
-//! The payload of a hook: passed on as it is, with one more member.
+//! The payload of a hook, which is passed on unchanged with one more member.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-/// A JSON object whose members are read when they are needed. One of another type than
-/// expected, as in a later version of an agent, is missing.
+/// A JSON object whose members are parsed when they are read. A member of an unexpected type,
+/// as in a later version of an agent, counts as missing.
 pub(super) struct Payload<'a> {
     text: &'a str,
     members: BTreeMap<String, &'a RawValue>,
@@ -50,7 +50,7 @@ impl<'a> Payload<'a> {
         self.text("tool_use_id").or_else(first)
     }
 
-    /// The same text with a last member, which a reader takes if there are two of its name.
+    /// The same text with a member at its end, which wins over an earlier one of its name.
     pub fn with_member(&self, name: &str, value: &impl serde::Serialize) -> Vec<u8> {
         let value = serde_json::to_string(value).unwrap_or_default();
         let Some(open) = self.text.strip_suffix('}').filter(|_| !value.is_empty()) else {

@@ -1,6 +1,6 @@
-//! The keys of `[hooks]` that the command needs, and the service that it asks. Only one file
-//! is read, and only this section of it: the whole configuration would take longer than the
-//! call.
+//! The keys of `[hooks]` that the command needs, and the address of the service. Only one file
+//! is read, and only this section of it: loading the whole configuration would take longer
+//! than the call.
 
 use std::{env, fs, io, net::IpAddr, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::cli::local_service::LocalDirs;
 
 /// The address of a team's service.
 const URL_VARIABLE: &str = "UNSTUCK_HOOKS_URL";
-/// The token for it, as of the other commands.
+/// The token for it. The other commands use the same variable.
 const TOKEN_VARIABLE: &str = "UNSTUCK_TOKEN";
 
 /// The defaults are those of default.toml.
@@ -49,7 +49,7 @@ struct UserFile {
 }
 
 impl HookSettings {
-    /// The time until an agent goes on without a reply.
+    /// The time until the agent continues without a reply.
     pub fn budget(&self) -> Duration {
         Duration::from_millis(self.budget_millis)
     }
@@ -74,30 +74,30 @@ impl HookSettings {
     }
 }
 
-/// Which service is asked.
+/// The service that gets the payload.
 #[derive(Clone, Debug)]
 pub(in crate::cli) enum HookTarget {
     Local(LocalDirs),
     Team {
         url: Url,
-        /// Sent to this address only.
+        /// The token, which is sent to this address only.
         token: Option<String>,
     },
 }
 
-/// What the command line says of the service.
+/// The service by the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cli) struct NamedTarget<'a> {
     pub url: Option<&'a str>,
-    /// The variable with the token for it.
+    /// The variable that has the token for it.
     pub token_env: Option<&'a str>,
-    /// It names the configuration too. Agents load variables from files of a repository,
-    /// which must not say where hooks go.
+    /// The command line also names the configuration, so variables do not count: agents load
+    /// variables from files of a repository, which must not decide where payloads are sent.
     pub is_pinned: bool,
 }
 
 impl HookTarget {
-    /// A token belongs to the address that it was named with.
+    /// Chooses the service. A token is used only for the address that it was named with.
     pub fn choose(
         named: NamedTarget,
         settings: &HookSettings,

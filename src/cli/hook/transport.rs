@@ -23,15 +23,15 @@ use crate::{
     notify::install_crypto_provider,
 };
 
-/// Replies are a few sentences.
+/// The largest reply. Replies are a few sentences.
 const REPLY_BYTES_MAX: usize = 1024 * 1024;
-/// Says that no reply ends the run of this agent.
+/// The response header that asks for an interruption: no reply ends the run of this agent.
 const INTERRUPT: &str = "unstuck-interrupt";
-/// Says that no reply may be held back: the command gives up before.
+/// The request header that forbids a delayed reply, because this command would time out.
 const COMMAND: &str = "unstuck-command";
 const JSON: &str = "application/json";
 
-/// Why an agent went on without a reply.
+/// Why an agent gets no reply.
 #[derive(Debug, Error)]
 pub(in crate::cli) enum HookFailure {
     #[error("the local service was not running; it has been started")]
@@ -65,7 +65,7 @@ pub(in crate::cli) enum HookFailure {
 }
 
 impl HookFailure {
-    /// Whether nothing has been printed yet.
+    /// Whether no reply was printed before the failure.
     pub fn is_without_reply(&self) -> bool {
         !matches!(self, Self::NotInterrupted(_))
     }
@@ -75,7 +75,7 @@ impl HookFailure {
     }
 }
 
-/// What the agent is told.
+/// The reply to the agent.
 pub(in crate::cli) struct HookReply {
     pub body: Vec<u8>,
     pub interrupt: bool,
@@ -110,7 +110,7 @@ pub(in crate::cli) async fn post(
     }
 }
 
-/// The owner of the socket's directory reads what the agent says.
+/// Connects to the local service, unless another user may own its socket and read payloads.
 async fn connect_local(dirs: &LocalDirs) -> Result<UnixStream, HookFailure> {
     match is_private_dir(&dirs.sockets) {
         Ok(true) => {}
@@ -172,7 +172,7 @@ async fn post_tls(
 ) -> Result<HookReply, HookFailure> {
     install_crypto_provider();
     let client = Client::builder()
-        // Another address is not sent what the agent said.
+        // A redirect to another address must not get the payload.
         .redirect(redirect::Policy::none())
         .https_only(true)
         .user_agent(concat!("unstuck/", env!("CARGO_PKG_VERSION")))
@@ -185,7 +185,7 @@ async fn post_tls(
         request = request.bearer_auth(token);
     }
     let mut response = request.send().await.map_err(|error| {
-        // Its own text names the address twice, the cause not at all.
+        // reqwest's text names the address twice and not the cause.
         let cause = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
         HookFailure::unreachable(cause.last().map(ToString::to_string).unwrap_or_default())
     })?;
@@ -203,7 +203,7 @@ async fn post_tls(
     check_reply(status, interrupt, &body)
 }
 
-/// An agent must not be told what is not a reply: some take any text for one.
+/// Checks that the body is a reply: some agents accept any text as one.
 fn check_reply(status: StatusCode, interrupt: bool, body: &[u8]) -> Result<HookReply, HookFailure> {
     if status != StatusCode::OK {
         return Err(HookFailure::Status(status.as_u16()));

@@ -16,21 +16,21 @@ use super::{
 };
 use crate::domain::sanitize::is_invisible;
 
-/// Beside a file that we change: as it was without us.
+/// The backup of a file, with its content before our first change.
 const BACKUP_SUFFIX: &str = ".unstuck-backup";
-/// A larger settings file is somebody else's.
+/// A larger file is not a settings file of an agent.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// As many as the kernel follows.
+/// The most symbolic links that are followed, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A file as it is and as it is to be.
+/// A file before and after a change.
 pub(super) struct FileChange {
     pub path: PathBuf,
-    /// `None`: it does not exist.
+    /// `None`: there is no file.
     before: Option<String>,
     after: Option<String>,
-    /// Of a new file.
+    /// The mode of a new file.
     mode: u32,
     backup: BackupChange,
 }
@@ -38,13 +38,13 @@ pub(super) struct FileChange {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BackupChange {
     Keep,
-    /// The file has nothing of ours yet.
+    /// The file has no entry of ours yet.
     Write,
-    /// The file is as it was without us.
+    /// The file is again as before our first change.
     Delete,
 }
 
-/// A file that is not touched: why, and what a person may add by hand.
+/// A file that is not changed: the reason, and what a person may add by hand.
 pub(super) struct RefusedFile {
     pub path: PathBuf,
     pub why: String,
@@ -56,7 +56,7 @@ impl FileChange {
         self.before != self.after
     }
 
-    /// Plans what `init` does to a file.
+    /// Plans the change of a file by `init`.
     pub fn install(file: &HookFile, agent: &str) -> Result<Self, RefusedFile> {
         match file {
             HookFile::Own { path, text, mode } => {
@@ -92,7 +92,7 @@ impl FileChange {
         }
     }
 
-    /// Plans what `init --remove` does to a file. `None`: there is nothing of ours in it.
+    /// Plans the change of a file by `init --remove`. `None`: it has no entry of ours.
     pub fn remove(file: &HookFile, agent: &str) -> Result<Option<Self>, RefusedFile> {
         let refuse = |why: String| RefusedFile {
             path: file.path().to_owned(),
@@ -121,7 +121,7 @@ impl FileChange {
         }
     }
 
-    /// Plans a change of a file that others write too.
+    /// Plans a change of a file that other programs and people write too.
     pub fn edit(
         path: &Path,
         mode: u32,
@@ -167,7 +167,7 @@ impl FileChange {
         lines.chars().filter(is_shown).collect()
     }
 
-    /// Writes it, unless somebody has changed the file since.
+    /// Writes the file, unless it has changed since it was read.
     pub fn apply(&self) -> io::Result<()> {
         if read(&self.path)? != self.before {
             return Err(io::Error::other(
@@ -198,16 +198,16 @@ impl FileChange {
     }
 }
 
-/// A file as it is, and as it was without us.
+/// The content of a file, and of its backup.
 pub(super) struct EditedState {
     pub before: Option<String>,
     pub backup: Option<String>,
 }
 
-/// What an edit makes of a file.
+/// The result of an edit.
 pub(super) struct EditResult {
     pub after: Option<String>,
-    /// There was something of ours in it before.
+    /// The file had an entry of ours before.
     pub had_entries: bool,
 }
 
@@ -231,7 +231,7 @@ impl EditedState {
             file.add(entries, has_switch)?;
             Ok(file.text())
         };
-        let after = match self.without_us(agent, &old, has_switch) {
+        let after = match self.without_own_entries(agent, &old, has_switch) {
             Some(original) => added(original.as_deref().unwrap_or_default())?,
             None => {
                 file.remove();
@@ -256,11 +256,12 @@ impl EditedState {
         let after = if old.is_empty() {
             Some(before.clone())
         } else {
-            self.without_us(agent, &old, has_switch).unwrap_or_else(|| {
-                file.remove();
-                let is_ours = file.is_empty() && self.backup.is_none();
-                (!is_ours).then(|| file.text())
-            })
+            self.without_own_entries(agent, &old, has_switch)
+                .unwrap_or_else(|| {
+                    file.remove();
+                    let is_ours = file.is_empty() && self.backup.is_none();
+                    (!is_ours).then(|| file.text())
+                })
         };
         Ok(EditResult {
             after,
@@ -268,9 +269,9 @@ impl EditedState {
         })
     }
 
-    /// The file before our entries, to the byte, if nothing else has been changed since: the
-    /// backup with them is the file. `None`: something has. `Some(None)`: there was no file.
-    fn without_us(
+    /// The file as it was before our entries, if nothing else has changed since: the backup
+    /// with our entries equals the file. `None`: something has. `Some(None)`: there was no file.
+    fn without_own_entries(
         &self,
         agent: &str,
         entries: &[HookEntry],
@@ -286,12 +287,12 @@ impl EditedState {
     }
 }
 
-/// Whether these are the same hooks: those of others may stand before or between them.
+/// Whether these are the same hooks in any order.
 fn is_same(some: &[HookEntry], others: &[HookEntry]) -> bool {
     some.len() == others.len() && some.iter().all(|entry| others.contains(entry))
 }
 
-/// The entries as a file of their own.
+/// The entries as a separate file, for a person to copy.
 fn snippet(agent: &str, entries: &[HookEntry], has_switch: bool) -> String {
     let file = SettingsFile::parse("{}\n", agent).ok();
     let added = file.filter(|file| file.add(entries, has_switch).is_ok());

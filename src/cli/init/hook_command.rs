@@ -1,4 +1,4 @@
-//! Commands of ours in the files of agents.
+//! Finds `unstuck hook` commands in the files of agents.
 
 use std::{env, path::Path};
 
@@ -58,7 +58,7 @@ impl HookCommand {
         }
     }
 
-    /// What follows a flag.
+    /// The value of a flag.
     pub fn value(&self, flag: &str) -> Option<&str> {
         let at = self.arguments.iter().position(|word| word == flag)?;
         self.arguments.get(at + 1).map(String::as_str)

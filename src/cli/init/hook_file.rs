@@ -1,4 +1,4 @@
-//! What is written for each agent, and where.
+//! The files of each agent that `init` writes, and their content.
 
 use std::path::{Path, PathBuf};
 
@@ -10,40 +10,40 @@ use super::{
 };
 use crate::cli::agent_programs::{AgentProgram, file_name};
 
-/// The first line of a file that is ours as a whole, after its comment sign.
+/// The first line of a file that `init` owns, after its comment sign.
 pub(in crate::cli) const OWN_FILE_MARK: &str = "Written by `unstuck init`";
 
-/// What to install.
+/// The options of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct InstallOptions {
     /// The words before the agent's name: `/usr/bin/unstuck hook`.
     pub program: String,
-    /// A team's service.
+    /// The address of a team's service.
     pub url: Option<String>,
     /// The variable with its token.
     pub token_env: Option<String>,
-    /// The words that name the user's files, which no variable then moves.
+    /// The flags with the paths of the user's files, so that no variable changes them.
     pub user_files: Vec<String>,
-    /// For the files of a repository.
+    /// Write the files of a repository.
     pub project: bool,
-    /// Nothing before a call.
+    /// No hook before a call.
     pub light: bool,
-    /// What the agent says, as it says it.
+    /// Also hooks for the agent's text while it is written.
     pub text: bool,
-    /// Nobody is at the terminal: what only the command can do is needed.
+    /// There is no person at the terminal, so the command must be able to interrupt the agent.
     pub unattended: bool,
 }
 
-/// A file of an agent and what we want in it.
+/// A file of an agent, and our part of it.
 pub(in crate::cli) enum HookFile {
-    /// Entries among those of others.
+    /// Entries in a settings file.
     Settings {
         path: PathBuf,
         entries: Vec<HookEntry>,
-        /// Gemini's switch.
+        /// The file needs Gemini's switch for hooks.
         has_switch: bool,
     },
-    /// A file of our own.
+    /// A file that `init` owns.
     Own {
         path: PathBuf,
         text: String,
@@ -112,12 +112,12 @@ const CLINE_EVENTS: &[&str] = &[
     "UserPromptSubmit",
     "PreCompact",
 ];
-/// Those that wait before a call, which `--light` leaves out.
+/// The events before a call, which `--light` leaves out.
 const PRE_EVENTS: &[&str] = &["PreToolUse", "BeforeTool", "preToolUse"];
-/// Those of `--text`.
+/// The events of `--text`.
 const TEXT_EVENTS: &[&str] = &["MessageDisplay"];
 
-/// The most that an agent waits for a hook: a service that hangs costs this per call.
+/// The timeout of a hook in agents' settings. A service that hangs delays each call by it.
 pub(in crate::cli) const TIMEOUT_SECS: u64 = 2;
 
 /// The files of an agent. `None`: there is no home directory.
@@ -130,8 +130,9 @@ pub(in crate::cli) fn hook_files(
     } else {
         program.dir()?
     };
-    // The forms: entries among those of others, and files of our own.
-    let place = |user: &str, project: &str| dir.join(if options.project { project } else { user });
+    // Build the two kinds of files: settings with entries, and files of our own.
+    let path_of =
+        |user: &str, project: &str| dir.join(if options.project { project } else { user });
     let settings = |path: PathBuf, events: &[RegisteredEvent], unit, allows_http| {
         let entries =
             events
@@ -149,32 +150,32 @@ pub(in crate::cli) fn hook_files(
         }]
     };
     let own = |path: PathBuf, text: String, mode| vec![HookFile::Own { path, text, mode }];
-    // Each agent has one of them.
+    // Each agent has one kind.
     Some(match program.agent {
         "claude-code" => {
-            let path = place("settings.json", ".claude/settings.json");
+            let path = path_of("settings.json", ".claude/settings.json");
             settings(path, CLAUDE_EVENTS, TimeUnit::Seconds, true)
         }
         "codex" => {
-            let path = place("hooks.json", ".codex/hooks.json");
+            let path = path_of("hooks.json", ".codex/hooks.json");
             settings(path, CODEX_EVENTS, TimeUnit::Seconds, false)
         }
         "gemini" => {
-            let path = place("settings.json", ".gemini/settings.json");
+            let path = path_of("settings.json", ".gemini/settings.json");
             settings(path, GEMINI_EVENTS, TimeUnit::Millis, false)
         }
         "qwen" => {
-            let path = place("settings.json", ".qwen/settings.json");
+            let path = path_of("settings.json", ".qwen/settings.json");
             // Only the command can end its run.
             settings(path, QWEN_EVENTS, TimeUnit::Seconds, !options.unattended)
         }
         "copilot" => {
-            // It reads each file of the directory.
-            let path = place("hooks/unstuck.json", ".github/hooks/unstuck.json");
+            // Copilot reads each file of the directory.
+            let path = path_of("hooks/unstuck.json", ".github/hooks/unstuck.json");
             own(path, copilot_file(options), 0o644)
         }
         "cline" => {
-            let hooks = place("hooks", ".clinerules/hooks");
+            let hooks = path_of("hooks", ".clinerules/hooks");
             let events = CLINE_EVENTS.iter().filter(|event| options.wants(event));
             let script = |event: &&str| HookFile::Own {
                 path: hooks.join(event),
@@ -184,12 +185,12 @@ pub(in crate::cli) fn hook_files(
             events.map(script).collect()
         }
         "opencode" => {
-            let path = place("plugin/unstuck.js", ".opencode/plugin/unstuck.js");
+            let path = path_of("plugin/unstuck.js", ".opencode/plugin/unstuck.js");
             let text = include_str!("plugins/opencode.js");
             own(path, plugin(text, options, "opencode"), 0o644)
         }
         _ => {
-            let path = place("extensions/unstuck.ts", ".pi/extensions/unstuck.ts");
+            let path = path_of("extensions/unstuck.ts", ".pi/extensions/unstuck.ts");
             own(
                 path,
                 plugin(include_str!("plugins/pi.ts"), options, "pi"),
@@ -241,7 +242,7 @@ impl InstallOptions {
         let arguments: Vec<_> = words.iter().map(|word| quote(word)).collect();
         let line = format!("{} {}", self.program, arguments.join(" "));
         if self.project {
-            // Not everybody who has the repository has the program.
+            // A user of the repository may not have the program.
             return format!("command -v unstuck >/dev/null || exit 0; exec {line}");
         }
         line
@@ -282,7 +283,7 @@ fn plugin(template: &str, options: &InstallOptions, agent: &str) -> String {
     template.replace("__COMMAND__", &json!(words).to_string())
 }
 
-/// Whether a file with this text is ours as a whole.
+/// Whether `init` has written the file with this text.
 pub(in crate::cli) fn is_own_file(path: &Path, text: &str) -> bool {
     let is_copilots = file_name(path) == "unstuck.json"
         && HookCommand::find_in_own_file(text, "copilot").is_some();

@@ -1,5 +1,5 @@
-//! Our entries in a settings file of an agent: JSON with comments, of which everything that is
-//! not ours stays as it is.
+//! Our entries in a settings file of an agent: JSON with comments. Everything else in the file
+//! stays unchanged.
 
 use jsonc_parser::{
     ParseOptions,
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::hook_command::HookCommand;
 
-/// The name of a hook, where hooks have names.
+/// The name of our hooks, for agents whose hooks have names.
 const HOOK_NAME: &str = "unstuck";
 
 /// The unit of an agent's timeouts.
@@ -28,7 +28,7 @@ impl TimeUnit {
     }
 }
 
-/// A hook of ours.
+/// Our hook for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct HookEntry {
     pub event: String,
@@ -89,7 +89,7 @@ impl HookForm {
         object(members)
     }
 
-    /// `None`: it is not ours.
+    /// Reads a hook. `None`: it is not ours.
     fn from_value(value: &Value, agent: &str) -> Option<Self> {
         let text = |name: &str| value.get(name).and_then(Value::as_str);
         let timeout = value.get("timeout").and_then(Value::as_u64);
@@ -128,9 +128,9 @@ pub(in crate::cli) struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// `Err`: why it cannot be changed.
+    /// Parses the file. The error is the reason why it cannot be changed.
     pub fn parse(text: &str, agent: &str) -> Result<Self, String> {
-        // What agents read themselves, not more.
+        // Accept only what the agents accept.
         let options = ParseOptions {
             allow_comments: true,
             allow_trailing_commas: true,
@@ -158,19 +158,19 @@ impl SettingsFile {
         self.root.to_string()
     }
 
-    /// All hooks of ours, in the order of the file.
+    /// Our hooks, in the order of the file.
     pub fn entries(&self) -> Vec<HookEntry> {
         let placed = self.placed_entries().into_iter();
         placed.map(|(entry, _)| entry).collect()
     }
 
-    /// The same with their places: the group of their event, and the hook in it.
+    /// Our hooks with their positions: the group of their event, and the hook in it.
     pub fn placed_entries(&self) -> Vec<(HookEntry, (usize, usize))> {
         let root = self.root.to_serde_value().unwrap_or_default();
         let Some(events) = root.get("hooks").and_then(Value::as_object) else {
             return Vec::new();
         };
-        // In the file's order, which a map of values does not have.
+        // Events in the order of the file, which a map does not keep.
         let hooks = self
             .root
             .object_value()
@@ -223,7 +223,7 @@ impl SettingsFile {
         Ok(())
     }
 
-    /// Removes our hooks, and what is empty without them.
+    /// Removes our hooks, and groups that are empty without them.
     pub fn remove(&self) {
         let Some(root) = self.root.object_value() else {
             return;
@@ -269,7 +269,7 @@ impl SettingsFile {
         is_changed
     }
 
-    /// A switch with which the agent's hooks are off.
+    /// The setting that disables the agent's hooks, if it is set.
     pub fn disabling_switch(&self) -> Option<&'static str> {
         let root = self.root.to_serde_value().unwrap_or_default();
         let is = |pointer: &str, value: bool| root.pointer(pointer) == Some(&Value::Bool(value));

@@ -1,19 +1,19 @@
 //! The keys of `[hooks]` that `init` sets in the user's own configuration. They are marked, so
-//! that `--remove` takes out only these.
+//! that `--remove` removes only these.
 
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::file_change::{EditResult, EditedState};
 
-/// At the end of each line of ours.
+/// The comment that marks a key set by `init`.
 const MARK: &str = " # by unstuck init";
 
 /// A key of `[hooks]` and its value.
 pub(super) type HookKey = (&'static str, &'static str);
 
-/// With these nobody is at the terminal.
+/// The keys of `--unattended`.
 pub(super) const UNATTENDED_KEYS: &[HookKey] = &[("escalate", "\"stop\""), ("kill", "true")];
-/// With these nothing changes for the agents.
+/// The keys of `--shadow`.
 pub(super) const SHADOW_KEYS: &[HookKey] = &[("shadow", "true")];
 
 /// Sets these keys. The others that `init` has set are removed, or stay if `keeps_others`.
@@ -39,9 +39,10 @@ pub(super) fn set_keys(
         state.before.clone()
     } else {
         let without = remove_keys(state)?.after;
-        match wanted.is_empty() {
-            true => without,
-            false => Some(with_keys(without.as_deref().unwrap_or_default(), wanted)?),
+        if wanted.is_empty() {
+            without
+        } else {
+            Some(with_keys(without.as_deref().unwrap_or_default(), wanted)?)
         }
     };
     Ok(EditResult { after, had_entries })
@@ -61,7 +62,7 @@ pub(super) fn remove_keys(state: &EditedState) -> Result<EditResult, String> {
     if own.is_empty() {
         return Ok(edited(Some(before.clone())));
     }
-    // To the byte, if nothing else has been changed since.
+    // Restore the backup exactly if nothing else has changed since.
     let original = state.backup.as_deref().unwrap_or_default();
     if with_keys(original, own.clone()).as_ref() == Ok(before) {
         return Ok(edited(state.backup.clone()));

@@ -1,10 +1,10 @@
-//! Lines for the instructions of agents, from what was found.
+//! Lines for the instructions of agents, from the loops and failures of a scan.
 
 use std::io::{self, Write};
 
 use super::totals::ScanSummary;
 
-/// What to tell an agent that looped so.
+/// The line that would prevent a detector's loops. Detectors without a line are left out.
 const BY_DETECTOR: &[(&str, &str)] = &[
     (
         "read_loop",
@@ -64,7 +64,7 @@ const BY_DETECTOR: &[(&str, &str)] = &[
     ),
 ];
 
-/// What to tell an agent whose calls fail so: the start of a message.
+/// The line that would prevent failures, by the start of their message.
 const BY_FAILURE: &[(&str, &str)] = &[
     (
         "File does not exist",
@@ -84,8 +84,9 @@ const BY_FAILURE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Fewer are chance.
+/// Fewer failures are chance.
 const FAILURES_MIN: u64 = 5;
+/// Fewer repeated reads are chance.
 const REREADS_MIN: u64 = 10;
 
 pub(super) fn write_lines(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What helps also where nothing loops: failing calls, files read again, failing streaks.
+//! Findings that help also without loops: failing calls, repeated reads, failing streaks.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -21,7 +21,7 @@ pub(super) struct CallNotes {
     /// Reads with the arguments and the result of an earlier one, and no compaction
     /// in between.
     pub rereads: u64,
-    /// About what their results have in tokens: a quarter of their characters.
+    /// The approximate tokens of their results: a quarter of their characters.
     pub reread_tokens: u64,
     /// Failing calls in a row, at most.
     pub failing_streak: u64,
@@ -33,15 +33,15 @@ pub(super) struct ToolCounts {
     pub failing: u64,
 }
 
-/// Distinct messages or tools that are counted by name.
+/// The most messages or tools that are counted by name.
 const NAMES_MAX: usize = 500;
-/// The rest of them.
+/// The name under which the rest is counted.
 const OTHER: &str = "other";
-/// A message in a column.
+/// The width of a message in a column.
 const MESSAGE_COLUMNS_MAX: usize = 60;
-/// Reads of a session that are remembered.
+/// The most reads that are kept of a session.
 const READS_MAX: usize = 100_000;
-/// The bytes of a token, about.
+/// The approximate bytes of a token.
 const TOKEN_BYTES: usize = 4;
 
 impl CallNotes {
@@ -149,7 +149,7 @@ fn failure_message(text: &str) -> String {
     truncate(message, MESSAGE_COLUMNS_MAX)
 }
 
-/// Whether a line is what an agent puts around the output of a command.
+/// Whether an agent has added this line to the output of a command.
 fn is_frame(line: &str) -> bool {
     let heads = [
         "Chunk ID:",

@@ -15,7 +15,7 @@ use crate::cli::{
     waste::WasteTotals,
 };
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Serialize)]
 struct Page {
     headline: String,
@@ -26,7 +26,7 @@ struct Page {
     charts: [PageChart; 4],
 }
 
-/// A figure with what it means.
+/// A figure with its meaning.
 #[derive(Serialize)]
 struct PageFact {
     name: &'static str,
@@ -61,7 +61,7 @@ struct PageBar {
 /// A column for each week.
 #[derive(Serialize)]
 struct PageWeeks {
-    /// What the height of a column is.
+    /// The meaning of a column's height.
     unit: &'static str,
     width: usize,
     columns: Vec<PageWeek>,
@@ -73,7 +73,7 @@ struct PageWeek {
     title: String,
     /// From 0 to 100, of all sessions.
     height: f64,
-    /// The part of it that loops are.
+    /// The part of it that is due to loops.
     looped: f64,
     name: String,
 }
@@ -182,7 +182,7 @@ fn facts(summary: &ScanSummary) -> Vec<PageFact> {
             add("A guard would have saved", money(saved), use_of(saved));
         }
     }
-    // What helps also where nothing looped.
+    // Findings that help also without loops.
     add(
         "Failing calls",
         group_digits(summary.failing_calls),

@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct PagePlot {
     width: usize,
     height: usize,
-    /// For those who cannot see it.
+    /// The description for screen readers.
     label: String,
     /// The middle of each lane.
     lanes: Vec<usize>,
@@ -68,7 +68,7 @@ const LANES_TOP: usize = TRENDS_TOP + TRENDS_HEIGHT + 12;
 const NAME_COLUMNS_MAX: usize = 100;
 
 impl PagePlot {
-    /// Only with `full` what calls acted on is named.
+    /// Targets of calls are named only with `full`.
     pub fn new(timeline: &LoopTimeline, full: bool) -> Self {
         let entries = &timeline.entries;
         let skipped = entries.len().saturating_sub(EVENTS_MAX);
@@ -76,7 +76,7 @@ impl PagePlot {
         if entries.is_empty() {
             return Self::default();
         }
-        // The frame: a row for each lane, and one for what is in none.
+        // The frame: a row for each lane, and one for events in no lane.
         let lanes = Lanes::new(entries);
         let rows = lanes.count() + 1;
         let mut plot = Self {

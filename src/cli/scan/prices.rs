@@ -1,4 +1,4 @@
-//! What responses of models cost: as recorded, by a file of the user, or by list price.
+//! The cost of models' responses: as recorded, by a file of the user, or by list price.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc, time::SystemTime};
 
@@ -11,7 +11,7 @@ use crate::{
     ingest::transcripts::ModelUsage,
 };
 
-/// The list prices, and those of the user before them.
+/// The user's prices, then the list prices.
 pub(super) struct PriceList {
     own: HashMap<String, OwnPrice>,
     /// The name under which a model is in the list, with its provider; `None`: it is not.

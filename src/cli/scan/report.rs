@@ -87,7 +87,7 @@ pub(super) fn headline(summary: &ScanSummary) -> String {
     text
 }
 
-/// Agents, time, and where the money is from.
+/// The agents, the period, and the source of the prices.
 pub(super) fn scope(summary: &ScanSummary) -> String {
     let agents: Vec<_> = ranked(&summary.by_agent, |group| (0.0, group.sessions))
         .into_iter()
@@ -301,7 +301,7 @@ fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
     )
 }
 
-/// What helps also where nothing looped.
+/// Writes the findings that help also without loops.
 fn write_notes(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
     let failing = pluralize(summary.failing_calls, "failing call");
     let streak = summary.failing_streak;

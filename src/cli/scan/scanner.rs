@@ -71,7 +71,7 @@ impl ScanResult {
 }
 
 impl ScanFilter<'_> {
-    /// A file that was last written before holds no later session.
+    /// Whether a file may hold a session of the period: it was written in it or later.
     fn accepts_file(&self, transcript: &Transcript) -> bool {
         match (self.since, transcript.modified) {
             (Some(since), Some(modified)) => modified >= since,
@@ -101,7 +101,7 @@ impl TranscriptScanner<'_> {
             .iter()
             .filter(|transcript| self.filter.accepts_file(transcript))
             .collect();
-        // The longest first: no thread is left alone with it at the end.
+        // The longest first, so that the threads end at about the same time.
         wanted.sort_by_key(|transcript| std::cmp::Reverse(transcript.bytes));
         let progress = progress_bar(wanted.iter().map(|transcript| transcript.bytes).sum());
         let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -186,7 +186,7 @@ impl TranscriptScanner<'_> {
         } else if collector.is_timeline_due() {
             self.keep_timeline(collector, &id, player);
         }
-        // The agent went on, since nothing stopped it.
+        // The recorded agent continued, because nothing stopped it.
         if is_terminated {
             self.keep_timeline(collector, &id, player);
             if let Some(view) = player.reset_session(&id) {

@@ -1,4 +1,4 @@
-//! What the scan found in a session.
+//! The result of a scan for one session.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -19,7 +19,7 @@ pub(super) struct SessionReport {
     pub end: SessionEnd,
     pub verdicts: Vec<Arc<Verdict>>,
     pub cost: SessionCost,
-    /// What its loops cost. Dollars only if the price of the session is known.
+    /// The cost of its loops. Dollars only if the price of the session is known.
     pub wasted: WasteTotals,
     /// What acting on the verdicts would have saved.
     pub saved: WasteTotals,
@@ -38,14 +38,14 @@ pub(super) struct LoopTimeline {
     pub verdicts: Vec<Arc<Verdict>>,
 }
 
-/// What a session cost.
+/// The cost of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum SessionCost {
     /// As the agent recorded it.
     Recorded(f64),
     /// By list prices.
     Listed(f64),
-    /// The price of a model, or what was used, is not known.
+    /// The price of a model, or the usage, is not known.
     Unknown,
 }
 
@@ -59,7 +59,7 @@ impl SessionCost {
 }
 
 impl SessionReport {
-    /// Whether a verdict asks for more than a look.
+    /// Whether a verdict has a stronger action than ALERT.
     pub fn is_looping(&self) -> bool {
         self.main_verdict().is_some()
     }

@@ -32,7 +32,7 @@ pub(super) struct ScanSummary {
     pub first_event: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_event: Option<String>,
-    /// Of the sessions whose price is known.
+    /// The cost of the sessions whose price is known.
     pub cost_usd: f64,
     pub wasted: WasteTotals,
     pub saved: WasteTotals,
@@ -104,7 +104,7 @@ impl ScanSummary {
             notes.add(&report.notes);
         }
         let times = || result.sessions.iter();
-        // What is summed up below begins with 0.
+        // The sums begin with 0.
         let mut summary = Self {
             sessions: result.sessions.len() as u64,
             looping_sessions: 0,

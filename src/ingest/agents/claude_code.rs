@@ -1,6 +1,6 @@
 //! Claude Code. PostToolBatch fires once per response of the model, after calls that
-//! succeeded, failed or were refused, so it is where calls are recorded; PostToolUse and
-//! PostToolUseFailure come before it and say how a call went.
+//! succeeded, failed or were refused, so calls are recorded there; PostToolUse and
+//! PostToolUseFailure come before it and have the outcome of each call.
 
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     }
 }
 
-/// How a call went, for the batch that records it.
+/// The outcome of a call, for the batch that records it.
 fn outcome(payload: &HookPayload, outcome: Outcome) -> Input {
     Input::Outcome {
         call_id: input::bounded_id(payload.text("/tool_use_id")),
@@ -169,7 +169,7 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
     let stop = json!({"continue": false, "stopReason": line});
     let body = match (event.stage, instruction) {
         (HookStage::Silent, _) => return None,
-        // `continue: false` alone would still make the call.
+        // With `continue: false` alone the call would still be made.
         (HookStage::BeforeCall, Instruction::Stop) => json!({
             "continue": false,
             "stopReason": line,
@@ -190,7 +190,7 @@ fn reply(request: &ReplyRequest) -> Option<Reply> {
             "reason": advice,
             "systemMessage": line,
         }),
-        // Nothing but a message is shown at these.
+        // At these events only a message is shown.
         (HookStage::BeforeCall | HookStage::TurnEnd, _) | (_, Instruction::Notify) => {
             json!({"systemMessage": line})
         }

@@ -85,7 +85,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     }
 }
 
-/// The same for each copy of the event.
+/// An id that each copy of the event has.
 fn copy_id(payload: &HookPayload) -> String {
     input::derived_id(&[payload.event.name, payload.text("/timestamp")])
 }

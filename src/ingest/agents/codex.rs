@@ -1,5 +1,5 @@
 //! Codex. Its payloads have no exit code: `unstuck hook` adds it from the transcript.
-//! Nothing in a reply ends a run, and `decision: "block"` at Stop would never let it end.
+//! No reply ends a run, and `decision: "block"` at Stop would never let it end.
 
 use serde_json::{Value, json};
 

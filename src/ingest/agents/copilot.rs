@@ -1,5 +1,5 @@
-//! Copilot CLI. Its payloads name no event and no call, so a call is known by when it
-//! happened, and the event comes from the caller.
+//! Copilot CLI. Its payloads name no event and no call: the caller sends the event, and the
+//! time of a call identifies it.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     }
 }
 
-/// The same payload has the same id; another call differs at least in its time.
+/// Equal payloads have equal ids; another call differs at least in its time.
 fn call_id(payload: &HookPayload) -> String {
     let text = |path: &str| {
         payload

@@ -1,11 +1,11 @@
-//! The hooks of Claude Code as other programs have taken them over.
+//! The forms of Claude Code's hooks that other programs use too.
 
 use serde_json::{Value, json};
 
 use crate::ingest::{HookPayload, ReplyRequest, input};
 
-/// Whether the transcript is in this directory, by which the programs differ that name
-/// their events alike.
+/// Whether the transcript is in this directory. It tells programs with the same event names
+/// apart.
 pub(super) fn has_transcript_in(body: &Value, directory: &str) -> bool {
     let path = body.get("transcript_path").and_then(Value::as_str);
     path.is_some_and(|path| path.contains(directory))
@@ -20,12 +20,12 @@ pub(super) fn permission(decision: &str, reason: &str) -> Value {
     })
 }
 
-/// The call is refused. The person sees the line, the agent reads the reason.
+/// Refuses a call. The person sees the line, the agent reads the reason.
 pub(super) fn refusal(line: &str, reason: &str) -> Value {
     json!({"systemMessage": line, "hookSpecificOutput": permission("deny", reason)})
 }
 
-/// The person sees the line, the agent reads the advice.
+/// Passes the line to the person and the advice to the agent.
 pub(super) fn context(request: &ReplyRequest) -> Value {
     context_with(request, request.advice)
 }

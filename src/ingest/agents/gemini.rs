@@ -79,7 +79,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     }
 }
 
-/// The same payload has the same id; another call differs at least in its time.
+/// Equal payloads have equal ids; another call differs at least in its time.
 fn call_id(payload: &HookPayload) -> String {
     let args = payload.value("/tool_input").map(Value::to_string);
     input::derived_id(&[

@@ -1,5 +1,4 @@
-//! opencode, by a plug-in of ours. The plug-in says which session is the root of the one
-//! that acts; the body has the latter.
+//! opencode, by our plug-in. The query has the root session, the body the session that acts.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! pi, by an extension of ours, which says which session it is.
+//! pi, by our extension, which sends the session's id.
 
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
             let call = input::finished_call(tool, payload.value("/input"), text, outcome);
             vec![input::call_event(payload, call_id, "", call)]
         }
-        // What an extension says is not the user's.
+        // A prompt of an extension is not the user's.
         "input" if payload.text("/source") != "extension" => {
             let turn = input::prompt_turn(payload, payload.text("/text"), String::new());
             turn.into_iter().collect()
@@ -79,7 +79,7 @@ fn inputs(payload: &HookPayload) -> Vec<Input> {
     }
 }
 
-/// What the model's turn cost. Cached tokens are read too.
+/// The cost of the model's turn. Cached tokens are part of the input.
 fn cost(payload: &HookPayload) -> Cost {
     let tokens = |name: &str| input::token_count(payload.value(&format!("/usage/{name}")));
     let usd = payload.value("/usage/cost/total").and_then(Value::as_f64);

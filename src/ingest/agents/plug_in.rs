@@ -1,5 +1,5 @@
-//! What our plug-ins for opencode and pi understand: `deny` refuses the call, `append` adds
-//! a text to its result, `abort` ends the run, `notify` is for the person.
+//! The replies that our plug-ins for opencode and pi understand: `deny` refuses the call,
+//! `append` adds a text to its result, `abort` ends the run, `notify` is for the person.
 
 use serde_json::json;
 

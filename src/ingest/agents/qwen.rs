@@ -1,6 +1,6 @@
 //! Qwen Code. It speaks the dialect of Claude Code without PostToolBatch, and fires
-//! UserPromptSubmit with an empty prompt before every request to the model. Nothing in a
-//! reply ends a run.
+//! UserPromptSubmit with an empty prompt before every request to the model. No reply ends a
+//! run.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! ATIF, the Agent Trajectory Interchange Format 1.x of Harbor and Terminal-Bench: one
 //! document, `trajectory.json`.
 //!
-//! Results carry no outcome: an exit code in the text tells. Steps that were copied from
+//! Results have no outcome but an exit code in the text. Steps that were copied from
 //! the trajectory before a compaction are skipped.
 
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ fn read_document(writer: &mut SessionWriter, document: &Value) {
         text_at(document, "/agent/version"),
     );
     if let Some(usd) = amount_at(document, "/final_metrics/total_cost_usd") {
-        writer.recorded_cost(usd);
+        writer.set_recorded_cost(usd);
     }
     let mut models = ModelNames::default();
     // The steps of sub-agents are put between by their times.

@@ -3,8 +3,8 @@
 //!
 //! A response is spread over several lines with the same `message.id`, and each repeats its
 //! usage. A session that was resumed in a new file repeats the lines of the old one, with
-//! the same uuids. Lines of some types are long and of no use here; their type comes first,
-//! so they are skipped before they are parsed.
+//! the same uuids. Lines of some types are long and not needed; their type comes first, so
+//! they are skipped before they are parsed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -314,7 +314,7 @@ fn read(transcript: &Transcript, sink: &mut Sink) {
     }
 }
 
-/// What is remembered from line to line.
+/// The state between two lines.
 #[derive(Default)]
 struct ClaudeLines {
     /// The lines that were read, by the hashes of their uuids.
@@ -358,7 +358,7 @@ impl ClaudeLines {
             }
             "cost-state" => {
                 if let Some(usd) = line.total_cost_usd.0 {
-                    writer.recorded_cost(usd);
+                    writer.set_recorded_cost(usd);
                 }
             }
             _ => {}
@@ -467,5 +467,5 @@ fn outcome(text: &str, is_error: bool) -> Outcome {
     }
 }
 
-/// What our own texts begin with, unless the settings of the service say otherwise.
+/// The default beginning of texts that the service sends to agents.
 const OWN_PREFIX: &str = "[unstuck] ";

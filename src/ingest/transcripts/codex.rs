@@ -2,8 +2,8 @@
 //! `archived_sessions`.
 //!
 //! A response has no id: its calls come one after the other, then their outputs, then a
-//! `token_count`. Codex writes a `token_count` again without a new response; the totals
-//! tell. Texts in angle brackets in the user's place are the program's.
+//! `token_count`. Codex repeats a `token_count` without a new response; then its totals are
+//! the same. Texts in angle brackets in the user's place are the program's.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -58,7 +58,7 @@ fn read(transcript: &Transcript, sink: &mut Sink) {
     }
 }
 
-/// What is remembered from line to line.
+/// The state between two lines.
 #[derive(Default)]
 struct CodexLines {
     models: ModelNames,

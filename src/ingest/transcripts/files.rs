@@ -54,7 +54,7 @@ impl Homes {
     }
 }
 
-/// Directories are followed so deep. Agents nest theirs five levels.
+/// The most levels of directories. Agents use five.
 const DEPTH_MAX: usize = 12;
 
 /// The files below a directory whose names `wanted` accepts, sorted. Symbolic links are
@@ -79,7 +79,7 @@ pub(super) fn files_below(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Path
     found
 }
 
-/// A buffer for so many bytes: few system calls a megabyte, and most lines whole in it.
+/// The size of the read buffer: few system calls per megabyte, and most lines fit.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Opens a file for reading up to its present length: its agent may be writing to it.
@@ -96,8 +96,7 @@ pub(super) fn open_lines(path: &Path) -> io::Result<Option<NdjsonReader<impl io:
     Ok((bytes > 0).then(|| NdjsonReader::new(reader)))
 }
 
-/// The largest JSON document that is read. A longer one would be as much memory many
-/// times over.
+/// The largest JSON document that is read. Parsed, it takes many times its size.
 const DOCUMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// A JSON document; the error is for a person.
@@ -163,7 +162,7 @@ impl FileHead {
         memchr::memmem::find(&self.bytes, text.as_bytes()).is_some()
     }
 
-    /// Whether one of the first lines is as `wanted` says.
+    /// Whether `wanted` accepts one of the first lines.
     pub fn any_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
         self.lines.iter().any(wanted)
     }

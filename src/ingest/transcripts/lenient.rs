@@ -1,6 +1,6 @@
 //! Fields of a line that is parsed without copying it. A value of another type than
-//! expected counts as absent: a new version of an agent may change a field that decides
-//! nothing, and the rest of the line is still worth reading.
+//! expected counts as absent: a new version of an agent may change a minor field, and the rest
+//! of the line is still usable.
 
 use std::{borrow::Cow, fmt, marker::PhantomData, ops::Deref};
 
@@ -106,7 +106,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A value of any type, of which only scalars are kept.
+/// A value of any type. Only scalars are kept.
 enum Scalar<'a> {
     Text(Text<'a>),
     Integer(i64),

@@ -60,7 +60,7 @@ fn read_document(writer: &mut SessionWriter, document: &Value, name: &str) {
     let cwd = text_at(document, "/info/config/environment/cwd");
     writer.describe(id, cwd, text_at(document, "/info/mini_version"));
     if let Some(usd) = amount_at(document, "/info/model_stats/instance_cost") {
-        writer.recorded_cost(usd);
+        writer.set_recorded_cost(usd);
     }
     let model = text_at(document, "/info/config/model/model_name");
     let mut messages = MiniMessages {

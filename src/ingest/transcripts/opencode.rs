@@ -50,7 +50,7 @@ const URI_RESERVED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b' '
 
 /// Opens the database without writing anything beside it. With a write-ahead log that its
 /// program has open, the log's index exists and is shared. Otherwise the file is opened as
-/// one that nobody changes: then SQLite creates no files and takes no locks.
+/// immutable: then SQLite creates no files and takes no locks.
 fn open(path: &Path) -> rusqlite::Result<(Connection, bool)> {
     let beside = |end: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -127,7 +127,7 @@ fn read_sessions(connection: &Connection, path: &Path, sink: &mut Sink) -> rusql
         members.sort_by_key(|row| row.id != session.id);
         let usd: f64 = members.iter().map(|row| row.cost_usd).sum();
         if usd > 0.0 {
-            writer.recorded_cost(usd);
+            writer.set_recorded_cost(usd);
         }
         let mut models = ModelNames::default();
         writer.begin_merge();
@@ -166,7 +166,7 @@ fn text(row: &Row, column: &str) -> String {
     value.unwrap_or_default()
 }
 
-/// The chain of parents is followed so far.
+/// The most parents that are followed.
 const DEPTH_MAX: usize = 32;
 
 /// The session at the top of a chain of parents. A parent that is gone is none.

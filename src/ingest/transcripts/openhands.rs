@@ -104,7 +104,7 @@ fn read_state(writer: &mut SessionWriter, state: &Value) {
         });
     }
     if total_usd > 0.0 {
-        writer.recorded_cost(total_usd);
+        writer.set_recorded_cost(total_usd);
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Response {
     pub usage: Option<ModelUsage>,
 }
 
-/// A call whose result may not be there yet.
+/// A call whose result may still be missing.
 pub(super) struct OpenCall {
     pub id: String,
     pub call: ToolCall,

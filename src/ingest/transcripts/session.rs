@@ -30,9 +30,10 @@ use crate::{
 
 /// A prompt is shown in a column of a table and in a title.
 const FIRST_PROMPT_CHARS_MAX: usize = 200;
-/// Responses without an event that are kept apart: their prices differ by their length.
+/// The most responses without an event. They are kept apart because the price of a response
+/// depends on its length.
 const OTHER_RESPONSES_MAX: usize = 1_000;
-/// The bytes of a directory or a version that are kept.
+/// The most bytes of a directory or a version that are kept.
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 /// Builds the items of one session.
@@ -95,7 +96,7 @@ impl<'a> SessionWriter<'a> {
         }
     }
 
-    /// What is known of the session. What was known before stays.
+    /// Sets the fields of the session that are not set yet.
     pub fn describe(&mut self, id: &str, cwd: &str, version: &str) {
         let fill = |field: &mut String, value: &str| {
             if field.is_empty() && !value.is_empty() {
@@ -108,8 +109,8 @@ impl<'a> SessionWriter<'a> {
         fill(&mut self.start.version, version);
     }
 
-    /// The response of an agent with this id. Another one of the agent is over. Empty: the
-    /// one that is open.
+    /// The agent's response with this id; another open response of the agent ends. Empty: the
+    /// open one.
     pub fn response(&mut self, agent: &AgentId, id: &str) -> &mut Response {
         let is_other = |open: &Response| open.agent == *agent && open.id != id;
         if !id.is_empty() && self.responses.iter().any(is_other) {
@@ -164,7 +165,7 @@ impl<'a> SessionWriter<'a> {
         open.result = Some(time);
     }
 
-    /// How a command ended, which may be said before or after its result.
+    /// Sets the exit code of a command, which may come before or after its result.
     pub fn set_exit_code(&mut self, call_id: &str, code: i32) {
         let responses = self.responses.iter_mut();
         let calls = responses.flat_map(|response| &mut response.calls);
@@ -173,12 +174,12 @@ impl<'a> SessionWriter<'a> {
         }
     }
 
-    /// Usage of a response that leads to no event of its own.
+    /// Adds the usage of a response without an event of its own to the next event.
     pub fn add_usage(&mut self, usage: ModelUsage) {
         self.unassigned.push(usage);
     }
 
-    /// Usage of something that is no part of the session's events any more.
+    /// Counts usage that belongs to no event of the session.
     pub fn count_usage(&mut self, usage: ModelUsage) {
         let usage = usage.bounded();
         count_usage(&mut self.end.usage, usage.clone());
@@ -193,8 +194,8 @@ impl<'a> SessionWriter<'a> {
         }
     }
 
-    /// The cost as the agent recorded it, which grows.
-    pub fn recorded_cost(&mut self, usd: f64) {
+    /// Sets the cost that the agent recorded. The highest counts.
+    pub fn set_recorded_cost(&mut self, usd: f64) {
         if usd.is_finite() && (0.0..=super::COST_USD_MAX).contains(&usd) {
             let known = self.end.recorded_cost_usd.unwrap_or_default();
             self.end.recorded_cost_usd = Some(known.max(usd));

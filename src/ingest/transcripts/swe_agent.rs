@@ -1,7 +1,7 @@
 //! SWE-agent: `*.traj`, one document with a list of actions and observations.
 //!
-//! An action is a line of a shell, in which the program's own tools are commands. Nothing
-//! says how it went.
+//! An action is a command line, in which the program's own tools are commands. It has no
+//! outcome.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ fn read(transcript: &Transcript, sink: &mut Sink) {
 fn read_document(writer: &mut SessionWriter, document: &Value, name: &str) {
     writer.describe(name, "", text_at(document, "/info/swe_agent_version"));
     if let Some(usd) = amount_at(document, "/info/model_stats/instance_cost") {
-        writer.recorded_cost(usd);
+        writer.set_recorded_cost(usd);
     }
     let history = list_at(document, "/history").iter();
     let task = history.clone().find(|message| {

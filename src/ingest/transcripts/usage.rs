@@ -1,4 +1,4 @@
-//! What models used, by name.
+//! The usage of models, by name.
 
 use std::sync::Arc;
 

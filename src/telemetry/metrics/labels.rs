@@ -78,8 +78,8 @@ labels! {
     pub enum HookReplyKind {
         /// The agent goes on.
         None => "none",
-        /// The person or the agent is told something.
-        Told => "told",
+        /// The person or the agent gets a text.
+        Notified => "notified",
         /// A person is asked about the call.
         Asked => "asked",
         /// The call is refused.
