@@ -9,7 +9,7 @@ use std::{
 
 use unstuck::{
     config::{DEFAULTS, Layers, TABLE_KEYS},
-    detect,
+    detect, domain,
 };
 
 /// Which module may use which: the table of modules in ARCHITECTURE.md. `cli` and `main` may use
@@ -367,6 +367,34 @@ fn the_methods_of_large_types_are_in_few_files() {
     }
 }
 
+/// Words that hide the subject of a sentence, with what to write instead.
+const VAGUE_WORDS: &[(&str, &str)] = &[
+    ("nobody", "no caller, no client, no person"),
+    ("somebody", "another user, another program"),
+    ("everybody", "all users"),
+    ("whoever", "the caller, the client"),
+    ("anew", "again"),
+];
+
+#[test]
+fn comments_name_their_subject() {
+    for file in sources() {
+        for (number, line) in (1..).zip(file.own.lines()) {
+            let Some((_, comment)) = line.split_once("//") else {
+                continue;
+            };
+            let comment = comment.to_lowercase();
+            for (word, instead) in VAGUE_WORDS {
+                assert!(
+                    words(&comment).all(|found| found != *word),
+                    "{}:{number}: \"{word}\" in a comment; name the subject: {instead}",
+                    file.path,
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn there_is_no_mod_rs() {
     for path in files(&root().join("src")) {
@@ -462,6 +490,12 @@ fn every_detector_has_all_its_parts() {
         ] {
             assert!(root().join(&file).is_file(), "{name}: write {file}: {what}");
         }
+        for field in event_fields(&read(&format!("src/detect/{name}.rs"))) {
+            assert!(
+                domain::missing_field_name(field).is_some(),
+                "{name}: add `{field}` to `missing_field_name` in src/domain/finding.rs"
+            );
+        }
         let section = format!("detect.{name}");
         for (path, wanted) in DETECTOR_KEYS {
             let file = read(path);
@@ -477,6 +511,12 @@ fn every_detector_has_all_its_parts() {
             }
         }
     }
+}
+
+/// The fields of an event that a source names in quotes.
+fn event_fields(source: &str) -> impl Iterator<Item = &str> {
+    let strings = source.split('"').skip(1).step_by(2);
+    strings.filter(|text| text.starts_with("tool_call."))
 }
 
 #[test]
@@ -802,13 +842,18 @@ fn read(path: &str) -> String {
 
 /// The Markdown files of the repository, without those of npm packages.
 fn markdown_files() -> Vec<PathBuf> {
-    let directories = ["benches", "deploy", "docs", "examples", "src", "tests"];
+    let directories = [
+        "benches", "deploy", "docs", "examples", "proto", "scripts", "src", "tests",
+    ];
     let mut found: Vec<PathBuf> = directories
         .iter()
         .flat_map(|directory| files(&root().join(directory)))
         .collect();
-    let entries = fs::read_dir(root()).unwrap();
-    found.extend(entries.map(|entry| entry.unwrap().path()));
+    // The clients' directories also hold what their package managers install.
+    for directory in ["", "clients/python", "clients/rust", "clients/typescript"] {
+        let entries = fs::read_dir(root().join(directory)).unwrap();
+        found.extend(entries.map(|entry| entry.unwrap().path()));
+    }
     found.retain(|path| {
         let is_markdown = path.extension().is_some_and(|extension| extension == "md");
         is_markdown && path.iter().all(|part| part != "node_modules")

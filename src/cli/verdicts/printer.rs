@@ -148,7 +148,7 @@ fn padding(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::style::strip_colours, pb};
+    use crate::{cli::style::strip_colours, detect, pb};
 
     #[track_caller]
     fn check(verdict: &Verdict, width_max: Option<usize>, expected: &str) {
@@ -168,6 +168,13 @@ mod tests {
             detector: "read_loop".to_owned(),
             pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
             ..Verdict::default()
+        }
+    }
+
+    #[test]
+    fn the_name_of_every_detector_fits_its_column() {
+        for name in detect::NAMES {
+            assert!(name.len() <= WIDE.detector, "{name}");
         }
     }
 
