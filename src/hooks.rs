@@ -157,23 +157,27 @@ async fn answer_hook(
     let permit = hooks.take_permit(&caller)?;
     let body = read_body(request).await?;
     // Record it and decide. No lock is held across an await.
-    let mut answer = hooks.answer(&caller, agent, query.as_deref(), &body)?;
-    if headers.contains_key(COMMAND) {
-        answer.hold_time = None;
-    }
+    let answer = hooks.answer(&caller, agent, query.as_deref(), &body)?;
     drop((permit, body));
     if let Some(verdict) = &answer.termination {
         hooks.deps.api.settle(verdict).await;
     }
-    if let Some(hold_time) = answer.hold_time {
-        tokio::time::sleep(hold_time.min(HOLD_TIME_MAX)).await;
+    let delay = reply_delay(&headers, answer.hold_time);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
     }
-    // A reply that is held back on purpose is not slow.
-    let duration = started_at
-        .elapsed()
-        .saturating_sub(answer.hold_time.unwrap_or_default());
+    // A reply that is delayed on purpose is not slow.
+    let duration = started_at.elapsed().saturating_sub(delay);
     hooks.deps.metrics.record_hook_duration(duration);
     Ok(respond(&answer.reply))
+}
+
+/// How long a reply is delayed because of THROTTLE. `unstuck hook` has no time for it.
+fn reply_delay(headers: &HeaderMap, hold_time: Option<Duration>) -> Duration {
+    if headers.contains_key(COMMAND) {
+        return Duration::ZERO;
+    }
+    hold_time.unwrap_or_default().min(HOLD_TIME_MAX)
 }
 
 /// The agent of a path. `None`: the payload says which.
@@ -342,6 +346,18 @@ mod tests {
         assert_eq!((&*query.event, &*query.session), ("preToolUse", "a/b"));
         assert_eq!(query.labels.len(), 1);
         assert_eq!(query.labels["team"], "pay ments");
+    }
+
+    #[test]
+    fn a_reply_is_delayed_by_its_wait_but_not_for_the_command_nor_for_long() {
+        let mut headers = HeaderMap::new();
+        let delay =
+            |headers: &HeaderMap, secs| reply_delay(headers, Some(Duration::from_secs(secs)));
+        assert_eq!(reply_delay(&headers, None), Duration::ZERO);
+        assert_eq!(delay(&headers, 1), Duration::from_secs(1));
+        assert_eq!(delay(&headers, 60), HOLD_TIME_MAX);
+        headers.insert(COMMAND, HeaderValue::from_static("1"));
+        assert_eq!(delay(&headers, 1), Duration::ZERO);
     }
 
     #[test]

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn another_result_another_file_or_good_news_is_work() {
+    fn another_result_another_file_or_a_success_is_work() {
         let same = |count| rounds("a", ".61", count);
         check_none(same(4) + rounds("a", ".62", 1) + same(5));
         check_none(same(4) + rounds("b", ".61", 1) + same(5));

@@ -52,7 +52,7 @@ impl HookAnswer {
 
 /// The instruction to the agent, and the verdict that it comes from. `None`: the verdict was
 /// lost at a restart.
-struct Demand {
+struct HookDecision {
     instruction: Instruction,
     verdict: Option<Arc<Verdict>>,
 }
@@ -61,16 +61,16 @@ impl HookHandler<'_> {
     pub fn answer(self) -> Result<HookAnswer, Status> {
         let is_labelled_now = self.add_labels()?;
         if self.payload.event.stage == HookStage::Prompt
-            && let Some(demand) = self.check_prompt()?
+            && let Some(decision) = self.check_prompt()?
         {
-            return Ok(self.present(demand));
+            return Ok(self.present(decision));
         }
         let mut cost = self.payload.local_cost();
-        let mut demand = None;
+        let mut decision = None;
         let mut strongest = None;
         for input in (self.payload.agent.inputs)(self.payload) {
             match input {
-                Input::Ask(asked) => demand = self.check_asked_call(asked)?,
+                Input::Ask(asked) => decision = self.check_asked_call(asked)?,
                 Input::Event(event) => {
                     let found = self.record(event, std::mem::take(&mut cost), is_labelled_now)?;
                     strongest = stronger(strongest, self.undelivered(found));
@@ -97,8 +97,8 @@ impl HookHandler<'_> {
                 }
             }
         }
-        let demand = demand.or_else(|| self.demand_of_verdict(strongest));
-        Ok(demand.map_or_else(HookAnswer::go_on, |demand| self.present(demand)))
+        let decision = decision.or_else(|| self.decide_by_verdict(strongest));
+        Ok(decision.map_or_else(HookAnswer::go_on, |decision| self.present(decision)))
     }
 
     /// Adds the labels that the session does not have yet. Returns whether there were any.
@@ -123,13 +123,13 @@ impl HookHandler<'_> {
 
     /// Refuses a prompt to a terminated session. It is not recorded, because it is not an act
     /// of the agent.
-    fn check_prompt(&self) -> Result<Option<Demand>, Status> {
+    fn check_prompt(&self) -> Result<Option<HookDecision>, Status> {
         let call = ToolCall::default();
         let HookPayload { session, .. } = self.payload;
         let CallCheck {
             action, verdict, ..
         } = self.api.check(session, &AgentId::default(), &call)?;
-        Ok((action == Some(Action::Terminate)).then_some(Demand {
+        Ok((action == Some(Action::Terminate)).then_some(HookDecision {
             instruction: Instruction::Stop,
             verdict,
         }))
@@ -175,7 +175,7 @@ impl HookHandler<'_> {
     }
 
     /// Whether the call may be made. A refusal is recorded.
-    fn check_asked_call(&self, asked: AskedCall) -> Result<Option<Demand>, Status> {
+    fn check_asked_call(&self, asked: AskedCall) -> Result<Option<HookDecision>, Status> {
         self.sessions.with(&self.payload.session, |known| {
             known.announce_call(&asked.call_id, &asked.call);
         });
@@ -215,12 +215,12 @@ impl HookHandler<'_> {
             }
             Some(Action::Ask | Action::Block | Action::Escalate) => Instruction::Refuse,
         };
-        let demand = Demand {
+        let decision = HookDecision {
             instruction,
             verdict,
         };
         if instruction != Instruction::Refuse {
-            return Ok(Some(demand));
+            return Ok(Some(decision));
         }
         if !agent.capabilities.refuses {
             // Without a person to see it, an agent that ignores advice must be stopped.
@@ -228,16 +228,20 @@ impl HookHandler<'_> {
                 EscalateMode::Stop => Instruction::Stop,
                 EscalateMode::Tell => Instruction::Advise,
             };
-            return Ok(Some(Demand {
+            return Ok(Some(HookDecision {
                 instruction,
-                ..demand
+                ..decision
             }));
         }
-        self.record_refusal(asked, demand).map(Some)
+        self.record_refusal(asked, decision).map(Some)
     }
 
     /// Records a refused call, unless the agent reports refusals in an event of its own.
-    fn record_refusal(&self, asked: AskedCall, refusal: Demand) -> Result<Demand, Status> {
+    fn record_refusal(
+        &self,
+        asked: AskedCall,
+        refusal: HookDecision,
+    ) -> Result<HookDecision, Status> {
         let AskedCall { call_id, call } = asked;
         let HookPayload {
             agent,
@@ -273,7 +277,7 @@ impl HookHandler<'_> {
             let action = verdict.effective_action()?;
             let ends = action == Action::Terminate
                 || action == Action::Escalate && self.settings.escalate == EscalateMode::Stop;
-            Some(Demand {
+            Some(HookDecision {
                 instruction: if ends {
                     Instruction::Stop
                 } else {
@@ -297,7 +301,7 @@ impl HookHandler<'_> {
     }
 
     /// The instruction of this payload's verdict, or of an earlier one that was not delivered.
-    fn demand_of_verdict(&self, found: Option<Arc<Verdict>>) -> Option<Demand> {
+    fn decide_by_verdict(&self, found: Option<Arc<Verdict>>) -> Option<HookDecision> {
         let HookPayload { session, event, .. } = self.payload;
         if matches!(event.stage, HookStage::Silent | HookStage::BeforeCall) {
             self.sessions.with(session, |known| {
@@ -316,7 +320,7 @@ impl HookHandler<'_> {
             Action::Terminate => Instruction::Stop,
             _ => Instruction::Advise,
         };
-        Some(Demand {
+        Some(HookDecision {
             instruction,
             verdict: Some(verdict),
         })
@@ -335,11 +339,11 @@ impl HookHandler<'_> {
     }
 
     /// Builds the reply. A verdict that this event's reply cannot carry waits for the next one.
-    fn present(&self, demand: Demand) -> HookAnswer {
-        let Demand {
+    fn present(&self, decision: HookDecision) -> HookAnswer {
+        let HookDecision {
             instruction,
             verdict,
-        } = demand;
+        } = decision;
         let payload = self.payload;
         if self.settings.shadow {
             return HookAnswer::go_on();

@@ -122,18 +122,18 @@ const PROMPT_EVENTS: &[&str] = &["user_prompt", "codex.user_prompt", "gemini_cli
 
 /// The records of a document, in the order of their times.
 pub(super) fn records_of(document: &Value) -> Vec<OtlpRecord> {
-    let mut found = Found::default();
+    let mut collector = RecordCollector::default();
     for (resource, scope) in scopes(document, "resourceSpans", "scopeSpans") {
         for span in array(scope, "spans") {
-            found.add_span(&resource, span);
+            collector.add_span(&resource, span);
         }
     }
     for (resource, scope) in scopes(document, "resourceLogs", "scopeLogs") {
         for log in array(scope, "logRecords") {
-            found.add_log(&resource, log);
+            collector.add_log(&resource, log);
         }
     }
-    found.finish()
+    collector.finish()
 }
 
 fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
@@ -158,19 +158,19 @@ fn attributes(owner: &Value) -> Attributes {
     let list = array(owner, "attributes").iter();
     list.filter_map(|attribute| {
         let key = attribute.get("key")?.as_str()?;
-        Some((key.to_owned(), plain(attribute.get("value")?)))
+        Some((key.to_owned(), to_plain_json(attribute.get("value")?)))
     })
     .collect()
 }
 
 /// `{"stringValue": "x"}` is "x". Numbers of 64 bits are texts.
-fn plain(value: &Value) -> Value {
+fn to_plain_json(value: &Value) -> Value {
     let Some((kind, inner)) = value.as_object().and_then(|map| map.iter().next()) else {
         return Value::Null;
     };
     match (&**kind, inner) {
         ("intValue", Value::String(text)) => text.parse::<i64>().map_or(Value::Null, Value::from),
-        ("arrayValue", list) => array(list, "values").iter().map(plain).collect(),
+        ("arrayValue", list) => array(list, "values").iter().map(to_plain_json).collect(),
         ("kvlistValue", _) => Value::Null,
         _ => inner.clone(),
     }
@@ -209,19 +209,21 @@ fn nanoseconds(owner: &Value, names: &[&str]) -> u64 {
     values.find(|time| *time > 0).unwrap_or_default()
 }
 
+/// The records found so far.
 #[derive(Default)]
-struct Found {
-    records: Vec<(Origin, OtlpRecord)>,
+struct RecordCollector {
+    records: Vec<(RecordSource, OtlpRecord)>,
     /// The session of a trace, from one of its spans.
     sessions_by_trace: HashMap<String, String>,
 }
 
-struct Origin {
+/// The trace and the kind of a record.
+struct RecordSource {
     trace: String,
     is_span: bool,
 }
 
-impl Found {
+impl RecordCollector {
     fn add_span(&mut self, resource: &Attributes, span: &Value) {
         let own = attributes(span);
         let time = nanoseconds(span, &["endTimeUnixNano", "startTimeUnixNano"]);
@@ -235,7 +237,7 @@ impl Found {
         } else if first(&own, INPUT_TOKENS).is_some() && !operation.eq("invoke_agent") {
             OtlpBody::Usage(usage_of(&own))
         } else {
-            // It may say which session the trace belongs to.
+            // The span may have the session of its trace.
             self.session_of(resource, span, &own);
             return;
         };
@@ -272,7 +274,7 @@ impl Found {
         is_span: bool,
     ) {
         let session = self.session_of(resource, owner, own);
-        let origin = Origin {
+        let source = RecordSource {
             trace: text_at(owner, "/traceId").to_owned(),
             is_span,
         };
@@ -281,7 +283,7 @@ impl Found {
             time,
             body,
         };
-        self.records.push((origin, record));
+        self.records.push((source, record));
     }
 
     fn session_of(
@@ -310,22 +312,22 @@ impl Found {
             mut records,
             sessions_by_trace,
         } = self;
-        for (origin, record) in &mut records {
+        for (source, record) in &mut records {
             if record.session.is_empty() {
-                let of_trace = sessions_by_trace.get(&origin.trace).cloned();
-                let by_trace = || format!("trace:{}", origin.trace);
+                let of_trace = sessions_by_trace.get(&source.trace).cloned();
+                let by_trace = || format!("trace:{}", source.trace);
                 record.session = of_trace.unwrap_or_else(by_trace);
             }
         }
         let is_call = |record: &OtlpRecord| matches!(record.body, OtlpBody::Call(_));
         let logged: HashSet<String> = records
             .iter()
-            .filter(|(origin, record)| !origin.is_span && is_call(record))
+            .filter(|(source, record)| !source.is_span && is_call(record))
             .map(|(_, record)| record.session.clone())
             .collect();
         let mut sorted: Vec<_> = records
             .into_iter()
-            .filter(|(origin, record)| !(origin.is_span && logged.contains(&record.session)))
+            .filter(|(source, record)| !(source.is_span && logged.contains(&record.session)))
             .map(|(_, record)| record)
             .collect();
         sorted.sort_by_key(|record| record.time);
@@ -385,7 +387,7 @@ fn call_of_log(own: &Attributes) -> OtlpCall {
 }
 
 /// A value that may be JSON in a text.
-fn parsed(value: &Value) -> Value {
+fn parse_nested(value: &Value) -> Value {
     let text = value
         .as_str()
         .filter(|text| text.trim_start().starts_with('{'));
@@ -402,7 +404,7 @@ fn to_text(value: &Value) -> String {
 
 /// Arguments without their envelope: `{callId, args}`, `{input_str, inputs, metadata}`.
 fn unwrap_args(value: &Value) -> String {
-    let value = parsed(value);
+    let value = parse_nested(value);
     let is_envelope = value.get("callId").is_some() || value.get("input_str").is_some();
     let inner = value.get("args").or_else(|| value.get("inputs"));
     match inner.filter(|inner| is_envelope && !inner.is_null()) {
@@ -434,7 +436,7 @@ const VOLATILE_FIELDS: &[&str] = &[
 
 /// A result without its envelope, which has ids that change with every call.
 fn unwrap_result(value: &Value) -> String {
-    let value = parsed(value);
+    let value = parse_nested(value);
     let mut texts = RESULT_TEXTS
         .iter()
         .filter_map(|path| value.pointer(path)?.as_str());

@@ -203,6 +203,7 @@ impl Database {
             positions.push(state.head);
         }
         state.save_sum(&transaction)?;
+        // With this sync (`synchronous = FULL`) the verdicts of the batch are durable.
         transaction.commit()?;
         self.committed(state)?;
         Ok(positions)

@@ -26,7 +26,7 @@ pub fn cents(amount: f64) -> i64 {
 """
 
 
-def test_a_person_is_told_what_happens(tools):
+def test_a_person_sees_what_happens(tools):
     folder = os.environ.get("UNSTUCK_SCREENSHOTS")
     with new_machine(tools, CLAUDE_CODE) as machine:
         project = machine.home / "shop"

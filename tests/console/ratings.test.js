@@ -1,4 +1,4 @@
-// Ratings of verdicts, a verdict's own page, and what holds for a session.
+// Ratings of verdicts, a verdict's own page, and the action in force for a session.
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
@@ -77,7 +77,7 @@ test("an unknown verdict is not found", async () => {
   await page.getByRole("heading", { name: "Verdict not found" }).waitFor();
 });
 
-test("what holds is shown, and times have their zone", async () => {
+test("the action in force is shown, and times have their zone", async () => {
   await service.record("s", ...times(4, order));
   const { page } = await visit("/session?id=s", { timezoneId: "Asia/Tokyo" });
   const standing = page.locator(".standing");

@@ -91,7 +91,7 @@ fn assert_no_connection(refused: Status, connections_max: usize) {
 }
 
 #[tokio::test]
-async fn beyond_connections_max_brokers_are_told_why_until_a_connection_ends() {
+async fn beyond_connections_max_brokers_get_the_reason_until_a_connection_ends() {
     let server = Server::with("[limits]\nconnections_max = 2").await;
     let second = served(server.grpc).await;
     let mut third = broker(&server).await;

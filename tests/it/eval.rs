@@ -206,7 +206,7 @@ fn a_detector_that_agrees_with_another_counts_too() {
 }
 
 #[test]
-fn sources_are_told_apart_by_the_beginning_of_the_session_id() {
+fn sources_are_distinguished_by_the_beginning_of_the_session_id() {
     let traces = session("a/1", 0, 4) + &session("b/1", 3, 1);
     let labels = label("a/1", Some(0)) + &label("b/1", None);
     let set = Set::new(&traces, &labels);

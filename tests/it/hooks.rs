@@ -213,7 +213,7 @@ async fn bad_input_is_answered_with_go_on() {
 }
 
 #[tokio::test]
-async fn the_route_refuses_pages_strangers_and_what_is_too_large() {
+async fn the_route_refuses_browser_pages_callers_without_access_and_large_bodies() {
     let server = Server::start().await;
     let body = json!({"hook_event_name": "Stop", "session_id": "s"});
     let call = || request(&server, CLAUDE, &body);
@@ -526,7 +526,7 @@ async fn a_turn_is_sent_back_once_per_prompt_and_never_while_it_is_worked_on() {
 }
 
 #[tokio::test]
-async fn a_wait_is_held_back_where_the_caller_has_time() {
+async fn a_reply_with_throttle_is_delayed_by_its_wait() {
     let throttle = acting("throttle");
     let server = Server::with(&format!(
         "[hooks]\nhold_throttle = true\n{throttle}[policy]\nthrottle_secs = 1"
@@ -536,15 +536,6 @@ async fn a_wait_is_held_back_where_the_caller_has_time() {
     let reply = third_reply(&server).await;
     assert!(text(&reply, "/hookSpecificOutput/additionalContext").contains("Wait 1 seconds"));
     assert!(started_at.elapsed() >= std::time::Duration::from_secs(1));
-    // `unstuck hook` would give up before.
-    let started_at = std::time::Instant::now();
-    for n in 1..=3 {
-        let mut body = batch(n);
-        body["session_id"] = json!("t");
-        let call = request(&server, CLAUDE, &body).header("unstuck-command", "1");
-        assert_eq!(send(call).await.0, 200);
-    }
-    assert!(started_at.elapsed() < std::time::Duration::from_secs(1));
 }
 
 // Other agents

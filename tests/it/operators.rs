@@ -418,7 +418,7 @@ async fn many_sessions_are_counted_before_they_are_terminated() {
 }
 
 #[tokio::test]
-async fn a_detector_that_only_stands_in_also_selects_no_session() {
+async fn a_detector_that_is_only_in_also_selects_no_session() {
     let server = Server::start().await;
     let read = call("read_file", r#"{"path": "a.rs"}"#, "fn main() {}");
     let results = server.play("s", read.times(3)).await;

@@ -114,7 +114,7 @@ async fn ratings_are_written_as_labels_that_eval_reads() {
 }
 
 #[tokio::test]
-async fn a_session_that_went_on_and_what_holds_are_shown() {
+async fn a_session_that_went_on_and_its_action_in_force_are_shown() {
     let fake = FakeService::default();
     let session = pb::Session {
         session_id: "s".to_owned(),

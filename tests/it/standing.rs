@@ -155,7 +155,7 @@ async fn refusals_that_are_switched_off_lead_to_nothing_and_wrong_ones_are_rejec
 }
 
 #[tokio::test]
-async fn every_answer_says_what_holds() {
+async fn every_answer_has_the_action_in_force() {
     let server = Server::start().await;
     let results = server.play("s", order().times(6)).await;
     let none = Action::Unspecified;
@@ -178,7 +178,7 @@ async fn every_answer_says_what_holds() {
 }
 
 #[tokio::test]
-async fn a_warning_holds_while_its_loop_goes_on() {
+async fn a_warning_is_in_force_while_its_loop_goes_on() {
     let server = Server::start().await;
     let results = server
         .play("s", [order().times(3), vec![ask("colour")]])
@@ -209,7 +209,7 @@ async fn a_block_ends_with_the_user_a_new_run_and_a_reset() {
 }
 
 #[tokio::test]
-async fn nothing_holds_in_shadow_mode_or_while_snoozed() {
+async fn no_action_is_in_force_in_shadow_mode_or_while_snoozed() {
     let server = Server::with("[profiles.default]\nmode = \"shadow\"").await;
     let results = server.play("s", order().times(6)).await;
     assert!(results[3].verdict.is_some());
@@ -225,7 +225,7 @@ async fn nothing_holds_in_shadow_mode_or_while_snoozed() {
 }
 
 #[tokio::test]
-async fn agents_are_apart_and_duplicates_and_turns_say_what_holds() {
+async fn agents_are_separate_and_duplicates_and_turns_have_the_action_in_force() {
     let server = Server::start().await;
     let events = order()
         .times(4)
@@ -406,7 +406,7 @@ async fn a_check_knows_of_loops_that_are_escalated_without_a_block() {
 }
 
 #[tokio::test]
-async fn what_holds_survives_a_restart_and_a_crash() {
+async fn the_action_in_force_survives_a_restart_and_a_crash() {
     for is_crash in [false, true] {
         let dir = directory(&[]);
         let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));

@@ -148,7 +148,7 @@ LOST = {
 
 @every_broker
 @pytest.mark.parametrize("lost", LOST)
-def test_a_broker_that_misses_an_answer_learns_what_holds_from_the_next(server, tmp_path, name, lost):
+def test_a_broker_that_misses_an_answer_learns_the_action_in_force_from_the_next(server, tmp_path, name, lost):
     with proxy(server, LOST[lost]) as service:
         run = run_broker(name, service.address, tmp_path, "--stubborn")
     assert "continuing without it" in run.stderr

@@ -128,15 +128,15 @@ impl Probe {
         let is_in_journal = !installed.target.is_by_http;
         if is_in_journal {
             problem = problem
-                .or_else(|| unseen(program, entry.seen_at, installed.installed_at))
-                .or_else(|| unanswered(&entry));
+                .or_else(|| find_missed_work(program, entry.seen_at, installed.installed_at))
+                .or_else(|| find_unanswered_hooks(&entry));
         }
         report.health = match &problem {
             Some(_) => Health::Silent,
             None => Health::Guarded,
         };
         if is_in_journal && problem.is_none() {
-            problem = untrusted(installed.untrusted, &entry, installed.installed_at);
+            problem = find_untrusted_hooks(installed.untrusted, &entry, installed.installed_at);
             if problem.is_some() {
                 report.health = Health::Untrusted;
             }
@@ -275,7 +275,7 @@ impl<'a> ProbedService<'a> {
 }
 
 /// Hooks without an answer since the last answered one.
-fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
+fn find_unanswered_hooks(entry: &JournalEntry) -> Option<AgentProblem> {
     (entry.failures > 0).then(|| {
         let why = format!("unanswered hooks: {}; {}", entry.failures, entry.failure);
         problem(why, "unstuck serve --local")
@@ -283,7 +283,7 @@ fn unanswered(entry: &JournalEntry) -> Option<AgentProblem> {
 }
 
 /// Whether the agent has written a session file since its last hook.
-fn unseen(
+fn find_missed_work(
     program: &AgentProgram,
     seen_at: u64,
     installed_at: Option<SystemTime>,
@@ -306,7 +306,7 @@ const TRUST_IN_CODEX: &str = "codex, then /hooks, and trust those of unstuck";
 
 /// Whether Codex does not trust its hooks. A hook that has arrived since it was written is
 /// run, whatever Codex's files say.
-fn untrusted(
+fn find_untrusted_hooks(
     hooks: usize,
     entry: &JournalEntry,
     installed_at: Option<SystemTime>,

@@ -77,7 +77,7 @@ fn write_session(writer: &mut SessionWriter, records: Vec<OtlpRecord>) {
         match body {
             OtlpBody::Call(call) => {
                 let id = call.id.clone();
-                writer.call(&main, &id, time, finished(call));
+                writer.call(&main, &id, time, to_tool_call(call));
             }
             OtlpBody::Prompt(text) => writer.prompt(&text, time),
             // It comes before the calls of the response.
@@ -94,7 +94,7 @@ fn write_session(writer: &mut SessionWriter, records: Vec<OtlpRecord>) {
     }
 }
 
-fn finished(call: OtlpCall) -> ToolCall {
+fn to_tool_call(call: OtlpCall) -> ToolCall {
     let has_result = call.result.is_some();
     let text = match call.has_failed {
         Some(true) if !call.error.is_empty() => call.error,
