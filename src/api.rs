@@ -4,19 +4,21 @@
 //! `detection` records events and deltas, `sessions` has the calls about one or all sessions,
 //! `direct` the calls without messages for the hooks route, `verdicts` lists and watches the
 //! audit log, `ratings` records operators' ratings of verdicts, and `terminations` pushes
-//! terminations to streams. `convert` decodes and parses messages, `present` builds them,
+//! terminations to streams. `shared` takes and saves the sessions that replicas share. `convert` decodes and parses messages, `present` builds them,
 //! `status` maps errors to gRPC codes, `stream_response` says how unread responses of a
 //! stream are coalesced, and `waiting_responses` keeps those that wait for the disk.
 //!
-//! Uses: domain, auth, server, engine, store, feed, telemetry.
+//! Uses: domain, auth, server, engine, store, cluster, feed, telemetry.
 
 mod convert;
 mod detection;
 mod direct;
 mod paging;
+mod peers;
 mod present;
 mod ratings;
 mod sessions;
+mod shared;
 mod status;
 mod stream_response;
 mod terminations;
@@ -29,6 +31,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use prost::Message;
 use tonic::{Status, service::Routes};
 
 pub use convert::InvalidArgument;
@@ -36,11 +39,15 @@ pub use present::{
     timeline_entry_to_pb as present_timeline_entry, verdict_to_json,
     verdict_to_pb as present_verdict,
 };
+pub use shared::decode_shared_event;
 pub use status::to_http_error;
 
 use crate::{
     auth::Caller,
-    domain::{Action, BUDGET, Cost, Delta, Event, SessionView, Tenant, Verdict, clock::now},
+    cluster::Cluster,
+    domain::{
+        Action, BUDGET, Cost, Delta, Event, SessionView, Tenant, Verdict, VerdictId, clock::now,
+    },
     engine::{Engine, LateInput, RecordError, RecordOutcome},
     pb::{
         self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
@@ -63,6 +70,8 @@ pub struct Api {
     engine: Arc<Engine>,
     store: Arc<Store>,
     server: Arc<ServerContext>,
+    /// `None`: one process.
+    cluster: Option<Arc<Cluster>>,
     /// How many sessions the streams of each tenant track.
     session_counts: TenantSessionCounts,
     /// The rate of the caller whose stream this clone serves. Admission counts unary
@@ -87,8 +96,32 @@ impl Api {
             engine,
             store,
             server,
+            cluster: None,
             session_counts: TenantSessionCounts::default(),
             event_rate: CallerRate::default(),
+        }
+    }
+
+    /// The sessions are shared with other replicas.
+    pub fn with_cluster(self, cluster: Option<Arc<Cluster>>) -> Self {
+        Self { cluster, ..self }
+    }
+
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.as_ref()
+    }
+
+    /// Whether a termination need not be awaited: it is on disk, and the cluster knows it.
+    fn is_settled(&self, id: VerdictId) -> bool {
+        let is_acted = self.cluster.as_ref().is_none_or(|it| it.is_acted(id));
+        self.store.is_settled(id) && is_acted
+    }
+
+    /// Waits until a termination is on disk and the cluster knows it, within limits.
+    async fn wait_until_settled(&self, id: VerdictId) {
+        self.store.wait_until_settled_or_timeout(id).await;
+        if let Some(cluster) = &self.cluster {
+            cluster.wait_until_acted(id).await;
         }
     }
 
@@ -182,17 +215,21 @@ impl Api {
     }
 
     /// Records the event of a unary call. Its ids stay in the message.
-    fn record_unary(
+    async fn record_unary(
         &self,
         tenant: &Tenant,
         event: &mut pb::Event,
     ) -> Result<RecordOutcome, Status> {
+        let bytes = self.cluster.as_ref().map(|_| event.encode_to_vec().into());
         let parsed = convert::parse_session_id(tenant, &event.session_id)
             .and_then(|session| convert::parse_event(session, event))
             .map_err(|invalid| self.count_rejected(invalid))?;
-        let recorded = self.record(&parsed, now(), &mut Instant::now());
+        let recorded = match (&self.cluster, bytes) {
+            (Some(cluster), Some(bytes)) => self.record_and_save(cluster, &parsed, bytes).await,
+            _ => Ok(self.record(&parsed, now(), &mut Instant::now())?),
+        };
         event.event_id = parsed.event_id;
-        Ok(recorded?)
+        recorded
     }
 
     /// Records a delta and counts its rejection.
@@ -217,7 +254,7 @@ impl Api {
     /// so a duplicate event gets the same response as the first.
     async fn present_settled_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
-            self.store.wait_until_settled_or_timeout(verdict.id).await;
+            self.wait_until_settled(verdict.id).await;
             self.present_verdict(verdict)
         } else {
             present::verdict_to_pb(verdict)
@@ -227,7 +264,7 @@ impl Api {
     /// A verdict with its current durability.
     pub fn present_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         let mut message = present::verdict_to_pb(verdict);
-        message.durable |= self.store.is_durable(verdict.id);
+        message.durable |= !verdict.is_foreign && self.store.is_durable(verdict.id);
         message
     }
 

@@ -1,7 +1,7 @@
 //! The running service: binds the ports, opens the store, serves, and drains on
 //! shutdown.
 //!
-//! Uses: domain, auth, secret, engine, store, notify, telemetry, server, api, console, hooks, config.
+//! Uses: domain, auth, secret, engine, store, cluster, notify, telemetry, server, api, console, hooks, config.
 
 mod maintenance;
 mod notifications;
@@ -9,6 +9,7 @@ mod open_store;
 mod reload;
 mod resources;
 mod session_saver;
+mod shared_sessions;
 mod systemd;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -29,6 +30,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     api::{self, Api},
     auth::{Auth, TokensError},
+    cluster::{self, Cluster},
     config::Config,
     console,
     domain::clock,
@@ -56,6 +58,9 @@ use session_saver::SessionSaver;
 pub use reload::{ConfigReloadError, Reloader};
 pub use resources::{check_startup, find_exposed_key};
 
+/// The time for saving in Redis if open calls have used all of the drain time.
+const SHARE_TIME_MIN: Duration = Duration::from_millis(500);
+
 /// Why the service does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -77,6 +82,8 @@ pub enum StartError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error("invalid `notify`{0}")]
     Notify(#[from] NotifyError),
+    #[error("cannot join the cluster ([cluster]): {0}")]
+    Cluster(#[from] cluster::JoinError),
     #[error("interrupted while opening the store")]
     Interrupted,
     #[error("cannot create the reflection service: {0}")]
@@ -116,6 +123,7 @@ pub struct App {
     engine: Arc<Engine>,
     store: Arc<Store>,
     saver: SessionSaver,
+    cluster: Option<Arc<Cluster>>,
     notifier: Notifier,
     webhook_keys: Arc<WebhookKeys>,
     metrics: Arc<Metrics>,
@@ -152,12 +160,16 @@ impl App {
         // Open the store and restore its state into a new engine.
         let (store, recovered) = open_store::open_and_log(&config).await?;
         let secret = session_saver::load_secret(&config.store);
+        // Replicas must compute the same signatures.
+        let shared_secret = shared_sessions::load_secret(&config.cluster)?;
+        let signing = shared_secret.as_ref().or(secret.as_ref());
+        let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            session_saver::run_mode(secret.as_ref()),
+            session_saver::run_mode(signing),
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
@@ -169,6 +181,13 @@ impl App {
             &config.store,
         );
         saver.restore().await;
+        let cluster = match shared_secret {
+            Some(secret) => {
+                let parts = shared_sessions::parts(&engine, &store, &metrics, tombstone_age_max)?;
+                Some(Cluster::join(config.cluster, secret, parts).await?)
+            }
+            None => None,
+        };
 
         // Listen: from here on, terminations from before a restart are in force.
         let (grpc, http) = (grpc.listen()?, http.listen()?);
@@ -179,6 +198,7 @@ impl App {
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
         let auth_delays = context.auth_delays.clone();
         let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
+        let api = api.with_cluster(cluster.clone());
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
             api: api.clone(),
@@ -205,6 +225,7 @@ impl App {
             engine,
             store,
             saver,
+            cluster,
             notifier,
             webhook_keys,
             metrics,
@@ -286,7 +307,7 @@ impl App {
         // Beside them: webhooks, token files, expiry, retention, saved sessions.
         tasks.spawn(notifications::run_notifier(
             self.notifier,
-            self.store.clone(),
+            (self.store.clone(), self.cluster.clone()),
             last_verdict,
             self.metrics.clone(),
             draining.clone(),
@@ -296,6 +317,8 @@ impl App {
         tasks.spawn(watching);
         maintain(&mut tasks, engine, self.metrics, store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
+        // Saved sessions are awaited while the service drains, so it stops after that.
+        let sharing = self.cluster.clone().map(|it| task::spawn(it.run()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();
@@ -307,6 +330,12 @@ impl App {
         draining.cancel();
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
         let drained = drain_tasks(tasks, deadline).await;
+        if let (Some(cluster), Some(sharing)) = (&self.cluster, sharing) {
+            cluster
+                .stop(deadline.max(Instant::now() + SHARE_TIME_MIN))
+                .await;
+            sharing.await?;
+        }
         self.saver.save_at_stop(deadline).await;
         let store = self.store.clone();
         close_store(move || store.close(), deadline).await?;

@@ -22,6 +22,7 @@ mod operator_action;
 mod output;
 mod rate;
 mod replay;
+mod replicas;
 mod reset;
 mod restore;
 mod scan;
@@ -72,6 +73,8 @@ enum Command {
     Serve(serve::Args),
     /// List the sessions of a running service, worst first.
     Sessions(sessions::Args),
+    /// List the processes of a cluster.
+    Replicas(replicas::Args),
     /// Show what a session did and why each verdict fired.
     Session(session::Args),
     /// Print verdicts as they happen.
@@ -268,6 +271,7 @@ fn run(cli: Cli) -> ExitCode {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Sessions(args)) => sessions::run(&args),
+        Some(Command::Replicas(args)) => replicas::run(&args),
         Some(Command::Session(args)) => session::run(&args),
         Some(Command::Watch(args)) => watch::run(&args),
         Some(Command::Verdicts(args)) => verdicts::run(&args),

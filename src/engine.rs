@@ -18,6 +18,7 @@ mod error;
 mod event_ids;
 mod eviction;
 mod freeze;
+mod handover;
 mod issuer;
 mod limits;
 mod members;
@@ -48,6 +49,7 @@ pub use breaker::BreakerSettings;
 pub use disobedience::LateInput;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use freeze::{SessionFreezer, ThawOutcome};
+pub use handover::{Replayer, SharedSession};
 pub use issuer::RunMode;
 pub use limits::Limits;
 pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
@@ -124,6 +126,8 @@ struct EngineContext<'a> {
     tenant_count: usize,
     /// The tenant of the session.
     tenant: &'a TenantState,
+    /// The events were answered before by another replica, so no verdict is acted on.
+    is_replay: bool,
 }
 
 impl EngineConfig {
@@ -493,6 +497,7 @@ impl Engine {
             state_bytes: &self.state.state_bytes,
             tenant_count: self.tenants.count(),
             tenant,
+            is_replay: false,
         }
     }
 }

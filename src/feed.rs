@@ -1,7 +1,11 @@
 //! A resumable subscription to verdicts: first those since a given id, then live ones,
 //! without a gap or a duplicate.
 //!
-//! Uses: domain, store, server.
+//! In a cluster it is the feed of all replicas.
+//!
+//! Uses: domain, store, server, cluster.
+
+mod shared_feed;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,6 +14,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cluster::Cluster,
     domain::{Verdict, VerdictId, VerdictRecord},
     server::blocking,
     store::{ReadError, Store},
@@ -26,13 +31,27 @@ pub enum FeedError {
     Unreadable(#[from] ReadError),
     #[error("this service did not issue the verdict")]
     UnknownVerdict,
+    #[error("redis cannot be reached, so it is unknown what follows; try again")]
+    Unreachable,
 }
 
 pub use crate::store::VerdictFilter;
+use shared_feed::SharedFeed;
 
-/// The verdicts of a filter, in the order of their ids. None is skipped: a reader that is
-/// too slow gets an error.
+/// The verdicts of a filter, in the order of their ids, or in that of the cluster's feed.
+/// None is skipped: a reader that is too slow gets an error.
 pub struct Feed {
+    source: FeedSource,
+    draining: CancellationToken,
+}
+
+enum FeedSource {
+    Store(Box<StoreFeed>),
+    Cluster(Box<SharedFeed>),
+}
+
+/// The verdicts of this process.
+struct StoreFeed {
     store: Arc<Store>,
     filter: Arc<VerdictFilter>,
     live: Receiver<VerdictRecord>,
@@ -42,7 +61,6 @@ pub struct Feed {
     position: VerdictId,
     /// The store holds later verdicts that have not been read.
     is_behind: bool,
-    draining: CancellationToken,
 }
 
 /// The most verdicts that are read from the store at a time.
@@ -55,6 +73,64 @@ impl Feed {
         filter: VerdictFilter,
         after: Option<VerdictId>,
         draining: CancellationToken,
+    ) -> Result<Self, FeedError> {
+        let source = FeedSource::Store(Box::new(StoreFeed::new(store, filter, after)?));
+        Ok(Self { source, draining })
+    }
+
+    /// The verdicts of all replicas. `is_lenient`: it starts with the first verdict that is
+    /// there if those before are not.
+    pub fn of_cluster(
+        cluster: Arc<Cluster>,
+        filter: VerdictFilter,
+        after: Option<VerdictId>,
+        is_lenient: bool,
+        draining: CancellationToken,
+    ) -> Self {
+        let feed = SharedFeed::new(cluster, filter, after, is_lenient);
+        let source = FeedSource::Cluster(Box::new(feed));
+        Self { source, draining }
+    }
+
+    pub async fn next(&mut self) -> Result<Arc<Verdict>, FeedError> {
+        Ok(self.next_record().await?.verdict)
+    }
+
+    /// The next verdict with the labels of its session. Cancel safe: if the future is
+    /// dropped, no verdict is lost.
+    pub async fn next_record(&mut self) -> Result<VerdictRecord, FeedError> {
+        let next = async {
+            match &mut self.source {
+                FeedSource::Store(feed) => feed.next_from_backlog_or_live().await,
+                FeedSource::Cluster(feed) => feed.next().await,
+            }
+        };
+        tokio::select! {
+            next = next => next,
+            () = self.draining.cancelled() => Err(FeedError::Draining),
+        }
+    }
+
+    /// The next stored verdict; `None`: all that follow are live.
+    pub async fn next_from_backlog(&mut self) -> Result<Option<Arc<Verdict>>, FeedError> {
+        let next = async {
+            match &mut self.source {
+                FeedSource::Store(feed) => feed.pop_backlog().await,
+                FeedSource::Cluster(feed) => feed.pop_backlog().await,
+            }
+        };
+        tokio::select! {
+            next = next => Ok(next?.map(|record| record.verdict)),
+            () = self.draining.cancelled() => Err(FeedError::Draining),
+        }
+    }
+}
+
+impl StoreFeed {
+    fn new(
+        store: Arc<Store>,
+        filter: VerdictFilter,
+        after: Option<VerdictId>,
     ) -> Result<Self, FeedError> {
         let live = store.subscribe_verdicts();
         match after {
@@ -74,31 +150,7 @@ impl Feed {
             backlog: VecDeque::new(),
             position: after.unwrap_or_default(),
             is_behind: after.is_some(),
-            draining,
         })
-    }
-
-    pub async fn next(&mut self) -> Result<Arc<Verdict>, FeedError> {
-        Ok(self.next_record().await?.verdict)
-    }
-
-    /// The next verdict with the labels of its session. Cancel safe: if the future is
-    /// dropped, no verdict is lost.
-    pub async fn next_record(&mut self) -> Result<VerdictRecord, FeedError> {
-        let draining = self.draining.clone();
-        tokio::select! {
-            next = self.next_from_backlog_or_live() => next,
-            () = draining.cancelled() => Err(FeedError::Draining),
-        }
-    }
-
-    /// The next stored verdict; `None`: all that follow are live.
-    pub async fn next_from_backlog(&mut self) -> Result<Option<Arc<Verdict>>, FeedError> {
-        let draining = self.draining.clone();
-        tokio::select! {
-            next = self.pop_backlog() => Ok(next?.map(|record| record.verdict)),
-            () = draining.cancelled() => Err(FeedError::Draining),
-        }
     }
 
     async fn pop_backlog(&mut self) -> Result<Option<VerdictRecord>, FeedError> {
@@ -179,7 +231,10 @@ mod tests {
                 .id
         });
         // As after a page from the store that ends with the first verdict.
-        feed.position = first;
+        let FeedSource::Store(store_feed) = &mut feed.source else {
+            panic!("it is the store's");
+        };
+        store_feed.position = first;
         assert_eq!(feed.next().await.unwrap().id, second);
     }
 }

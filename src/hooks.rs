@@ -157,7 +157,9 @@ async fn answer_hook(
     let permit = hooks.take_permit(&caller)?;
     let body = read_body(request).await?;
     // Record it and decide. No lock is held across an await.
-    let answer = hooks.answer(&caller, agent, query.as_deref(), &body)?;
+    let answer = hooks
+        .answer(&caller, agent, query.as_deref(), &body)
+        .await?;
     drop((permit, body));
     if let Some(verdict) = &answer.termination {
         hooks.deps.api.settle(verdict).await;
@@ -216,7 +218,7 @@ impl Hooks {
         })
     }
 
-    fn answer(
+    async fn answer(
         &self,
         caller: &Caller,
         agent: NamedAgent,
@@ -245,6 +247,8 @@ impl Hooks {
                 return Ok(HookAnswer::go_on());
             }
         };
+        let api = &self.deps.api;
+        api.take_session(&payload.session).await;
         let answer = HookHandler {
             api: self.deps.api.for_caller(caller),
             settings: &self.settings,
@@ -253,6 +257,7 @@ impl Hooks {
             labels: &query.labels,
         }
         .answer();
+        api.save_session(&payload.session).await;
         let kind = answer
             .as_ref()
             .map_or(HookReplyKind::None, |answer| answer.kind);

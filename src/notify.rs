@@ -5,7 +5,7 @@
 //! disk, so that a restart loses no notification; one may be delivered twice, with
 //! the same id.
 //!
-//! Uses: domain, store, feed.
+//! Uses: domain, store, cluster, feed.
 
 mod address;
 mod endpoint;
@@ -26,6 +26,7 @@ pub use endpoint::{DeliveryEvent, DeliveryOutcome, EndpointError};
 pub use settings::{Format, SecretError, SecretSource, SecretSources, Settings, TextOrSecret};
 
 use crate::{
+    cluster::Cluster,
     domain::{Verdict, VerdictId},
     store::Store,
 };
@@ -37,6 +38,8 @@ use worker::DeliveryWorker;
 #[derive(Clone)]
 pub struct NotifierContext {
     pub store: Arc<Store>,
+    /// With other replicas, one at a time delivers the verdicts of all.
+    pub cluster: Option<Arc<Cluster>>,
     /// The cursor of an endpoint without a saved one.
     pub start_after: VerdictId,
     /// Renders a verdict as the API does.

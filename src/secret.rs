@@ -53,6 +53,27 @@ impl Secret {
         }
     }
 
+    /// Reads the file, which must be there: others have the same.
+    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
+        let file = File::open(path).map_err(|source| KeyFileError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::read(file, path)
+    }
+
+    /// A key for this purpose.
+    pub fn derive(&self, purpose: &str, salt: &[u8]) -> [u8; SECRET_BYTES] {
+        let mut hasher = blake3::Hasher::new_derive_key(purpose);
+        hasher.update(&self.0).update(salt);
+        *hasher.finalize().as_bytes()
+    }
+
+    #[cfg(test)]
+    pub fn for_test(byte: u8) -> Self {
+        Self([byte; SECRET_BYTES])
+    }
+
     fn random() -> Result<Self, KeyFileError> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes)?;

@@ -66,6 +66,7 @@ pub use backup::{RestoreChanges, RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
+pub use record::{decode_record, encode_record};
 pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 
@@ -326,9 +327,16 @@ impl Store {
         Box::new(move |issued| queue.enqueue(issued))
     }
 
-    /// Whether the write of a verdict has succeeded or failed.
+    /// Whether the write of a verdict has succeeded or failed. Nothing is awaited of a verdict
+    /// that another replica has issued after our last.
     pub fn is_settled(&self, id: VerdictId) -> bool {
-        self.publisher.watermarks().settled >= id
+        self.publisher.watermarks().settled >= id.min(self.queue.last())
+    }
+
+    /// Tells subscribers of a termination that another replica has issued.
+    pub fn announce(&self, termination: &VerdictRecord) {
+        self.publisher
+            .publish_late(std::slice::from_ref(termination));
     }
 
     /// Whether a response with this verdict may have been sent: its write has ended, or

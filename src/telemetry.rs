@@ -8,7 +8,7 @@ pub mod traces;
 
 pub use logs::LogFormat;
 pub use metrics::{
-    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, HookNames,
+    ClusterCount, ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, HookNames,
     HookReplyKind, ListenerKind, Metrics, NotificationOutcome, PanicSite, Rejection, StoreStats,
     StreamRpc, UNKNOWN_HOOK_EVENT, WorkPart,
 };

@@ -22,8 +22,9 @@ use super::{
     Api, InvalidArgument,
     convert::{self, DecodedEntry, EncodedDeltasRequest, EncodedEventsRequest, decode_entry},
     now, present,
+    shared::CountedEvent,
     terminations::TerminationPushes,
-    waiting_responses::{Answer, WaitingResponses},
+    waiting_responses::{Answer, CountAgain, WaitingResponses},
 };
 use crate::{
     auth::Caller,
@@ -34,7 +35,7 @@ use crate::{
         admission::{authenticated_caller, request_frames},
         frame_reader::FrameReader,
         idle_timer::IdleTimer,
-        response_queue::{self, ResponseSender, ResponseStream, StreamResponse},
+        response_queue::{self, ResponseSender, ResponseStream},
         scheduler::{TIME_SLICE, yield_to_others},
         status,
     },
@@ -50,7 +51,7 @@ impl DetectionService for Api {
         let caller = authenticated_caller(&request)?;
         let pb::RecordEventRequest { event } = request.into_inner();
         let mut event = event.unwrap_or_default();
-        let recorded = self.record_unary(&caller.tenant, &mut event)?;
+        let recorded = self.record_unary(&caller.tenant, &mut event).await?;
         self.yield_to_store_writer();
         let verdict = self.present_recorded_verdict(&recorded).await;
         let result = Some(present::build_event_result(
@@ -70,7 +71,11 @@ impl DetectionService for Api {
         let (session, agent, call) =
             convert::parse_check_call(&caller.tenant, request.into_inner())
                 .map_err(|invalid| self.count_rejected(invalid))?;
-        let check = self.engine.check_call(&session, &agent, &call);
+        let elsewhere = match &self.cluster {
+            Some(cluster) => cluster.check_call(&session, &agent, &call).await,
+            None => None,
+        };
+        let check = elsewhere.unwrap_or_else(|| self.engine.check_call(&session, &agent, &call));
         let verdict = check.verdict.as_deref().map(|v| self.present_verdict(v));
         Ok(Response::new(present::build_check_response(
             &check, verdict,
@@ -103,8 +108,11 @@ impl DetectionService for Api {
 /// What differs between StreamEvents and StreamDeltas.
 trait StreamHandler: Send + 'static {
     type Request: Message + Default + 'static;
-    type Response: StreamResponse;
+    type Response: CountAgain;
     const RPC: StreamRpc;
+
+    /// The encoded entries of a request.
+    fn entries(request: &Self::Request) -> &[Bytes];
 
     /// The responses to a request that was received at this time.
     fn handle(
@@ -122,6 +130,10 @@ impl StreamHandler for EventStreamHandler {
     type Response = pb::StreamEventsResponse;
     const RPC: StreamRpc = StreamRpc::StreamEvents;
 
+    fn entries(request: &Self::Request) -> &[Bytes] {
+        &request.events
+    }
+
     fn handle(
         api: &Api,
         request: Self::Request,
@@ -136,9 +148,10 @@ impl StreamHandler for EventStreamHandler {
         let (now, mut last_finished_at) = (now(), received_at);
         let mut results = Vec::with_capacity(events.len());
         let mut unsettled = None;
+        let mut counted = api.cluster.is_some().then(Vec::new);
         for (position, event) in events.into_iter().enumerate() {
-            let recorded =
-                api.record_stream_event(position, event, now, &mut last_finished_at, pushes);
+            let place = (position, now, counted.as_mut());
+            let recorded = api.record_stream_event(place, event, &mut last_finished_at, pushes);
             let (result, verdict) = api.answer_event(recorded);
             results.push(result);
             unsettled = unsettled.max(verdict);
@@ -146,6 +159,7 @@ impl StreamHandler for EventStreamHandler {
         Ok(vec![Answer {
             response: pb::StreamEventsResponse { sequence, results },
             unsettled,
+            shared: counted.and_then(|counted| api.save_counted(counted)),
         }])
     }
 }
@@ -156,6 +170,10 @@ impl StreamHandler for DeltaStreamHandler {
     type Request = EncodedDeltasRequest;
     type Response = pb::StreamDeltasResponse;
     const RPC: StreamRpc = StreamRpc::StreamDeltas;
+
+    fn entries(request: &Self::Request) -> &[Bytes] {
+        &request.deltas
+    }
 
     fn handle(
         api: &Api,
@@ -217,7 +235,7 @@ struct RecordedEvent {
 impl Api {
     /// The verdict of a response, and its id if it is a termination whose write has
     /// neither succeeded nor failed yet.
-    fn present_unsettled_verdict(
+    pub(super) fn present_unsettled_verdict(
         &self,
         recorded: &RecordOutcome,
     ) -> (Option<pb::Verdict>, Option<VerdictId>) {
@@ -227,7 +245,7 @@ impl Api {
         if !verdict.terminates() {
             return (Some(present::verdict_to_pb(verdict)), None);
         }
-        let unsettled = Some(verdict.id).filter(|id| !self.store.is_settled(*id));
+        let unsettled = Some(verdict.id).filter(|id| !self.is_settled(*id));
         (Some(self.present_verdict(verdict)), unsettled)
     }
 
@@ -271,14 +289,16 @@ impl Api {
     /// Decodes and records the event at this position of its batch.
     fn record_stream_event(
         &self,
-        position: usize,
+        (position, now, counted): (usize, SystemTime, Option<&mut Vec<CountedEvent>>),
         bytes: Bytes,
-        now: SystemTime,
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> RecordedEvent {
+        // In a cluster the bytes are saved.
+        let shared = counted.map(|counted| (counted, bytes.clone()));
         let mut event = decode_entry("events", position, bytes);
-        let result = self.record_decoded_event(&mut event, now, last_finished_at, pushes);
+        let place = (position, now, shared);
+        let result = self.record_decoded_event(&mut event, place, last_finished_at, pushes);
         RecordedEvent {
             session_id: event.message.session_id,
             event_id: event.message.event_id,
@@ -290,7 +310,7 @@ impl Api {
     fn record_decoded_event(
         &self,
         DecodedEntry { message, result }: &mut DecodedEntry<pb::Event>,
-        now: SystemTime,
+        (position, now, shared): (usize, SystemTime, Option<(&mut Vec<CountedEvent>, Bytes)>),
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> Result<RecordOutcome, pb::Error> {
@@ -312,7 +332,16 @@ impl Api {
                 return Err(self.count_rejected(invalid).into());
             }
         };
-        let result = self.record(&parsed, now, last_finished_at);
+        let result = match (&self.cluster, shared) {
+            (Some(cluster), Some((counted, bytes))) => {
+                let place = (position, now);
+                let (result, event) =
+                    self.count_shared(cluster, &parsed, bytes, place, last_finished_at);
+                counted.extend(event);
+                result
+            }
+            _ => self.record(&parsed, now, last_finished_at),
+        };
         message.event_id = parsed.event_id;
         let recorded = result?;
         pushes.track_response(&parsed.session, is_tracked, recorded.verdict.as_deref());
@@ -339,12 +368,18 @@ impl Api {
             Err(invalid) => return Some(self.reject_delta(delta, invalid, pushes).into()),
         };
         // Record it. Most deltas need no response.
-        match self.record_delta(&parsed, now) {
+        let record = || self.record_delta(&parsed, now);
+        let (result, copy) = match &self.cluster {
+            Some(cluster) => cluster.count_in_copy(&parsed.session, record),
+            None => (record(), 0),
+        };
+        match result {
             Ok(recorded) => {
                 let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
                 pushes.track_response(&parsed.session, is_tracked, verdict);
                 let recorded = recorded?;
                 let action = recorded.action();
+                let shared = self.save_whole(&parsed.session, (&recorded, copy));
                 let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
                 let response = pb::StreamDeltasResponse {
                     standing: recorded.standing.as_ref().map(present::standing_to_pb),
@@ -356,6 +391,7 @@ impl Api {
                 Some(Answer {
                     response,
                     unsettled,
+                    shared,
                 })
             }
             Err(refused) => {
@@ -482,6 +518,10 @@ impl Api {
                 yield_to_others().await;
             }
             // Handle it.
+            if let Some(cluster) = &self.cluster {
+                self.own_entries(cluster, K::entries(&message), pushes)
+                    .await;
+            }
             let answers = traces::message_span(K::RPC)
                 .in_scope(|| K::handle(self, message, now.into_std(), pushes))
                 .map_err(|invalid| self.count_rejected(invalid))?;

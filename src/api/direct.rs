@@ -23,6 +23,16 @@ impl Api {
         self.for_stream_of(caller)
     }
 
+    /// Takes a session before calls about it, if replicas share it.
+    pub async fn take_session(&self, session: &SessionId) {
+        self.own(session).await;
+    }
+
+    /// Saves a session after calls about it, if replicas share it.
+    pub async fn save_session(&self, session: &SessionId) {
+        self.save_changed(session).await;
+    }
+
     pub fn record_event(&self, event: &Event) -> Result<RecordOutcome, Status> {
         Ok(self.record(event, now(), &mut Instant::now())?)
     }

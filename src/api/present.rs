@@ -43,6 +43,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         wasted,
         retry_after,
         durable,
+        is_foreign: _, // The replicas are one service.
         shadow,
         operator,
     } = verdict;
@@ -238,6 +239,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         disobeyed,
     } = view;
     pb::Session {
+        replica: String::new(), // Lists set it.
         session_id: id.to_string(),
         status: status_to_pb(*status).into(),
         profile: profile.to_string(),

@@ -5,6 +5,7 @@ use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 use super::{
     Api, InvalidArgument, convert, now,
     paging::{collect_page, decode_page_token, encode_page_token, parse_page_size},
+    peers::Peers,
     present, status,
 };
 use crate::{
@@ -38,12 +39,14 @@ impl SessionService for Api {
         let id = self.parse_session_id(&caller, &session_id)?;
         let labels =
             convert::parse_labels(labels).map_err(|invalid| self.count_rejected(invalid))?;
+        self.own(&id).await;
         let view = self
             .engine
             .open_session(&id, &profile, labels, now())
             .inspect_err(|error| self.count_open_error(error))?;
         // A crash must not change the session's profile.
         let durable = self.store.wait_until_saved(&id).await;
+        self.save_changed(&id).await;
         let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::OpenSessionResponse { session, durable }))
     }
@@ -55,10 +58,14 @@ impl SessionService for Api {
         let caller = authenticated_caller(&request)?;
         let pb::EndSessionRequest { session_id } = request.into_inner();
         let id = self.parse_session_id(&caller, &session_id)?;
+        self.own(&id).await;
         let view = self
             .engine
             .end_session(&id, now())
             .ok_or_else(status::session_not_found)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.end(&id).await;
+        }
         self.store.remove_session(id);
         let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::EndSessionResponse { session }))
@@ -72,12 +79,17 @@ impl SessionService for Api {
         let pb::ResetSessionRequest { session_id, reason } = request.into_inner();
         let action = self.parse_operator_action(operator, &session_id, reason)?;
         self.check_store_writable()?;
+        self.own(&action.session).await;
         let verdict = self
             .engine
             .issue_reset(&action.session, &action.request(), now())
             .ok_or_else(status::session_not_found)?;
         let message = self.await_durable(&verdict).await?;
-        self.engine.apply_reset(&action.session, &verdict, now());
+        let reset = || self.engine.apply_reset(&action.session, &verdict, now());
+        match &self.cluster {
+            Some(cluster) => cluster.reset(&action.session, verdict.id, reset).await,
+            None => reset(),
+        }
         action.log("reset");
         let verdict = Some(message);
         Ok(Response::new(pb::ResetSessionResponse { verdict }))
@@ -90,6 +102,7 @@ impl SessionService for Api {
         let operator = Operator::identify(&request)?;
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
         let action = self.parse_operator_action(operator, &session_id, reason)?;
+        self.own(&action.session).await;
         let TerminationOutcome {
             verdict,
             previous_status,
@@ -130,12 +143,15 @@ impl SessionService for Api {
         let duration = convert::parse_snooze_duration(duration)
             .map_err(|invalid| self.count_rejected(invalid))?;
         self.check_store_writable()?;
+        self.own(&action.session).await;
         let now = now();
         let verdict =
             self.engine
                 .issue_snooze(&action.session, &action.request(), duration, now)?;
         let message = self.await_durable(&verdict).await?;
         self.engine.apply_snooze(&action.session, now + duration);
+        self.save_changed(&action.session).await;
+        self.wait_until_settled(verdict.id).await;
         action.log("snoozed");
         let verdict = Some(message);
         Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
@@ -156,9 +172,12 @@ impl SessionService for Api {
         let caller = authenticated_caller(&request)?;
         let pb::GetSessionRequest { session_id } = request.into_inner();
         let id = self.parse_session_id(&caller, &session_id)?;
-        let detail = self
-            .engine
-            .detail(&id)
+        let elsewhere = match &self.cluster {
+            Some(cluster) => cluster.detail(&id).await,
+            None => None,
+        };
+        let detail = elsewhere
+            .or_else(|| self.engine.detail(&id))
             .ok_or_else(status::session_not_found)?;
         let session = Some(self.present_session(&detail.view).await);
         Ok(Response::new(pb::GetSessionResponse {
@@ -172,8 +191,11 @@ impl SessionService for Api {
         request: Request<pb::ListSessionsRequest>,
     ) -> RpcResult<pb::ListSessionsResponse> {
         let caller = authenticated_caller(&request)?;
-        let query = SessionListQuery::parse(&caller.tenant, request.into_inner())
+        let peers = Peers::new(self.cluster.as_ref(), request.metadata());
+        let request = request.into_inner();
+        let query = SessionListQuery::parse(&caller.tenant, request.clone())
             .map_err(|invalid| self.count_rejected(invalid))?;
+        let size = query.size;
         let restored = self.engine.restored_summary();
         let engine = self.engine.clone();
         // A page needs a scan of all sessions.
@@ -183,17 +205,29 @@ impl SessionService for Api {
         .await
         .map_err(|error| self.server.blocking_failed(&error))?;
         let mut sessions = Vec::with_capacity(views.len());
+        let replica = self.cluster.as_ref().map_or("", |cluster| cluster.name());
         for view in &views {
-            sessions.push(self.present_session(view).await);
+            sessions.push(pb::Session {
+                replica: replica.to_owned(),
+                ..self.present_session(view).await
+            });
         }
         let sessions = collect_page(sessions.into_iter());
         let truncated_after = sessions.last().filter(|_| sessions.len() < views.len());
         let truncated_token = truncated_after.map(|session| encode_page_token(&session.session_id));
         let next = truncated_token.or_else(|| last.map(|id| encode_page_token(id.as_str())));
-        Ok(Response::new(pb::ListSessionsResponse {
+        let page = pb::ListSessionsResponse {
             next_page_token: next.unwrap_or_default(),
             data_since: restored.map(|summary| present::time_to_pb(summary.data_since)),
+            replicas: Vec::new(),
             sessions,
+        };
+        Ok(Response::new(match peers {
+            Some(peers) => {
+                let merged = peers.merge_sessions(&request, page, size, encode_page_token);
+                merged.await
+            }
+            None => page,
         }))
     }
 
@@ -217,6 +251,20 @@ impl SessionService for Api {
 }
 
 impl Api {
+    /// In a cluster, takes a session.
+    pub(super) async fn own(&self, session: &SessionId) {
+        if let Some(cluster) = &self.cluster {
+            cluster.own([session]).await;
+        }
+    }
+
+    /// In a cluster, saves a session that was changed by something else than an event.
+    pub(super) async fn save_changed(&self, session: &SessionId) {
+        if let Some(cluster) = &self.cluster {
+            cluster.save_changed(session).await;
+        }
+    }
+
     fn parse_session_id(&self, caller: &Caller, id: &str) -> Result<SessionId, Status> {
         Ok(convert::parse_session_id(&caller.tenant, id)
             .map_err(|invalid| self.count_rejected(invalid))?)

@@ -137,6 +137,7 @@ impl From<FeedError> for Status {
             FeedError::Draining => return draining(),
             FeedError::Unreadable(error) => return error.into(),
             FeedError::TooSlow(_) => return exhausted("WATCHER_TOO_SLOW", message),
+            FeedError::Unreachable => (Code::Unavailable, "REDIS_UNREACHABLE"),
             FeedError::UnknownVerdict => (Code::OutOfRange, "VERDICT_UNKNOWN"),
         };
         let details = ErrorDetails::with_error_info(reason, DOMAIN, []);

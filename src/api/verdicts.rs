@@ -47,6 +47,10 @@ impl Api {
         let (filter, after) = convert::parse_watch(&caller.tenant, request)
             .map_err(|invalid| self.count_rejected(invalid))?;
         let (store, draining) = (self.store.clone(), self.server.draining.clone());
+        if let Some(cluster) = &self.cluster {
+            let cluster = cluster.clone();
+            return Ok(Feed::of_cluster(cluster, filter, after, false, draining));
+        }
         Ok(Feed::new(store, filter, after, draining)?)
     }
 

@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 
-use super::Api;
+use super::{Api, shared::SharedAnswer};
 use crate::{
+    cluster::SaveOutcome,
     domain::VerdictId,
     pb,
     server::response_queue::{ResponseSender, SendOutcome, StreamClosed, StreamResponse},
@@ -18,6 +19,13 @@ use crate::{
 pub(super) struct Answer<T> {
     pub response: T,
     pub unsettled: Option<VerdictId>,
+    /// In a cluster: the sessions that are saved before it is sent.
+    pub shared: Option<Box<SharedAnswer>>,
+}
+
+/// A response whose events may be counted again, because their session has moved.
+pub(super) trait CountAgain: StreamResponse {
+    fn replace_result(&mut self, position: usize, result: pb::EventResult);
 }
 
 impl<T> From<T> for Answer<T> {
@@ -25,6 +33,7 @@ impl<T> From<T> for Answer<T> {
         Self {
             response,
             unsettled: None,
+            shared: None,
         }
     }
 }
@@ -36,25 +45,34 @@ pub(super) struct WaitingResponses<'a, T> {
     /// Oldest first. Verdicts are written in the order of their ids, so the first is
     /// settled first.
     waiting: VecDeque<(VerdictId, T)>,
+    /// Those whose sessions are being saved, oldest first.
+    saving: VecDeque<(Answer<T>, Box<SharedAnswer>)>,
     /// The encoded size of the waiting responses.
     bytes: usize,
 }
 
-impl<'a, T: StreamResponse> WaitingResponses<'a, T> {
+impl<'a, T: CountAgain> WaitingResponses<'a, T> {
     pub fn new(api: &'a Api, responses: &'a ResponseSender<T>) -> Self {
         Self {
             api,
             responses,
             waiting: VecDeque::new(),
+            saving: VecDeque::new(),
             bytes: 0,
         }
     }
 
     /// Sends a response, or keeps it until its verdicts are settled.
-    pub fn send(&mut self, answer: Answer<T>) {
+    pub fn send(&mut self, mut answer: Answer<T>) {
+        if let Some(shared) = answer.shared.take() {
+            self.bytes += answer.response.encoded_len();
+            self.saving.push_back((answer, shared));
+            return;
+        }
         let Answer {
             response,
             unsettled,
+            shared: _,
         } = answer;
         match unsettled {
             Some(id) => {
@@ -74,10 +92,47 @@ impl<'a, T: StreamResponse> WaitingResponses<'a, T> {
     /// Waits until the oldest waiting response can be sent, and sends it. Never ends if
     /// none waits. Cancel-safe.
     pub async fn send_settled(&mut self) {
-        let Some((id, _)) = self.waiting.front() else {
+        if self.is_empty() {
             return std::future::pending().await;
+        }
+        let (waiting, saving) = (self.waiting.front(), self.saving.front_mut());
+        let settled = async {
+            match waiting {
+                Some((id, _)) => self.api.wait_until_settled(*id).await,
+                None => std::future::pending().await,
+            }
         };
-        self.api.store.wait_until_settled_or_timeout(*id).await;
+        let saved = async {
+            match saving {
+                Some((_, shared)) => shared.wait().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = settled => self.send_first(),
+            outcome = saved => self.end_saving(&outcome),
+        }
+    }
+
+    /// The sessions of the oldest response are saved, or have moved.
+    fn end_saving(&mut self, outcome: &SaveOutcome) {
+        let Some((mut answer, shared)) = self.saving.pop_front() else {
+            return;
+        };
+        self.bytes -= answer.response.encoded_len();
+        shared.count_again(self.api, &mut answer, outcome);
+        match answer.shared.take() {
+            // Before the others, which came later.
+            Some(shared) => {
+                self.bytes += answer.response.encoded_len();
+                self.saving.push_front((answer, shared));
+            }
+            None => self.send(answer),
+        }
+    }
+
+    fn send_first(&mut self) {
         if let Some((_, mut response)) = self.waiting.pop_front() {
             self.bytes -= response.encoded_len();
             response
@@ -95,19 +150,23 @@ impl<'a, T: StreamResponse> WaitingResponses<'a, T> {
     }
 
     pub async fn send_all(&mut self) {
-        while !self.waiting.is_empty() {
+        while !self.is_empty() {
             self.send_settled().await;
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.saving.is_empty()
     }
 
     /// Waits until the unread and the waiting responses are within the limits of the
     /// stream.
     pub async fn wait_until_within_limit(&mut self) -> Result<(), StreamClosed> {
         let is_full = |waiting: &Self| {
-            let count = waiting.waiting.len();
+            let count = waiting.waiting.len() + waiting.saving.len();
             !waiting.responses.has_room_beside(count, waiting.bytes)
         };
-        while !self.waiting.is_empty() && is_full(self) {
+        while !self.is_empty() && is_full(self) {
             self.send_settled().await;
         }
         self.responses.wait_until_within_limit().await

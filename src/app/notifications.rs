@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::RunError;
 use crate::{
     api,
+    cluster::Cluster,
     domain::{VerdictId, clock},
     notify::{DeliveryEvent, DeliveryOutcome, Notifier, NotifierContext},
     store::Store,
@@ -16,7 +17,7 @@ use crate::{
 /// Notifies the endpoints of verdicts after `start_after`.
 pub(super) async fn run_notifier(
     notifier: Notifier,
-    store: Arc<Store>,
+    (store, cluster): (Arc<Store>, Option<Arc<Cluster>>),
     start_after: VerdictId,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
@@ -33,6 +34,7 @@ pub(super) async fn run_notifier(
     };
     let context = NotifierContext {
         store,
+        cluster,
         start_after,
         render_verdict: api::verdict_to_json,
         now: clock::now,

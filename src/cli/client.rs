@@ -26,6 +26,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A thousand verdicts with all their text.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// The generated client.
+pub(super) type SessionClient = SessionServiceClient<Channel>;
+
 /// A connection to the service.
 #[derive(Clone)]
 pub(super) struct Client {

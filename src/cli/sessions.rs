@@ -18,6 +18,7 @@ use super::{
     client::{self, Client, ServerArgs},
     grid,
     output::{OutputFormat, map_write_error, terminal_dimensions, to_proto_json_line},
+    style,
     text_format::{pluralize, wrap},
     time_format::format_date_time,
     waste::WasteTotals,
@@ -202,11 +203,18 @@ pub(super) fn write_table(
     width_max: Option<usize>,
 ) -> io::Result<()> {
     let now = Timestamp::now();
-    let cells: Vec<_> = rows.iter().map(|row| row.render_cells(now)).collect();
+    let mut cells: Vec<_> = rows.iter().map(|row| row.render_cells(now)).collect();
     if cells.is_empty() {
         return Ok(());
     }
-    grid::write(out, &row::COLUMNS, &cells, width_max)
+    let mut columns = row::COLUMNS.to_vec();
+    if rows.iter().any(|row| !row.replica().is_empty()) {
+        columns.push(row::REPLICA);
+        for (cells, row) in cells.iter_mut().zip(rows) {
+            cells.push(grid::Cell::new(row.replica(), style::DIM));
+        }
+    }
+    grid::write(out, &columns, &cells, width_max)
 }
 
 /// `12 sessions: 2 looping, 9 active, 1 terminated. Wasted in loops: 47 events.`

@@ -14,6 +14,8 @@ use toml::{
     de::{DeTable, DeValue, ValueDeserializer},
 };
 
+use crate::cluster::RedisUrl;
+
 use super::{
     ConfigError, SourceLocation,
     document::{Document, KeyLocations},
@@ -148,7 +150,14 @@ impl Layers {
 
     /// The merged configuration, sorted by key.
     pub fn to_toml(&self) -> String {
-        render_toml(&self.table)
+        let mut table = self.table.clone();
+        // It may have a password.
+        if let Some(toml::Value::Table(cluster)) = table.get_mut("cluster")
+            && let Some(toml::Value::String(redis)) = cluster.get_mut("redis")
+        {
+            *redis = RedisUrl::redact(redis);
+        }
+        render_toml(&table)
     }
 
     /// The limits that follow from the machine's memory. `None`: it is not known.

@@ -9,7 +9,7 @@ use std::{
 
 use super::{ConfigError, Layers};
 use crate::{
-    engine, hooks, server, store, telemetry,
+    cluster, engine, hooks, server, store, telemetry,
     tools::{ToolRule, ToolRules},
 };
 
@@ -213,6 +213,15 @@ pub(super) fn load_tls_settings(layers: &Layers) -> Result<server::TlsSettings, 
         let why = format!("needs `tls.{missing}` too");
         layers.invalid(&format!("tls.{set}"), why)
     })?;
+    Ok(settings)
+}
+
+/// Rejects settings of a cluster that can never work.
+pub(super) fn load_cluster_settings(layers: &Layers) -> Result<cluster::Settings, ConfigError> {
+    let settings: cluster::Settings = layers.section("cluster")?;
+    settings
+        .check()
+        .map_err(|(key, why)| layers.invalid(&format!("cluster.{key}"), why))?;
     Ok(settings)
 }
 

@@ -6,12 +6,12 @@ use super::{
     BuiltInFiles, ConfigError, Layers, MemoryBudget, TableKeys,
     profile_builder::build_profiles,
     sections::{
-        load_hook_settings, load_limits, load_server_settings, load_store_settings,
-        load_telemetry_settings, load_tls_settings, load_tool_rules,
+        load_cluster_settings, load_hook_settings, load_limits, load_server_settings,
+        load_store_settings, load_telemetry_settings, load_tls_settings, load_tool_rules,
     },
 };
 use crate::{
-    auth, console,
+    auth, cluster, console,
     engine::{self, Profiles},
     hooks, notify,
     rules::RuleRow,
@@ -50,6 +50,7 @@ pub struct Config {
     pub hooks: hooks::Settings,
     pub store: store::Settings,
     pub audit: store::AuditSettings,
+    pub cluster: cluster::Settings,
     pub telemetry: telemetry::traces::Settings,
     pub profiles: Profiles,
     pub tools: ToolRules,
@@ -85,6 +86,7 @@ impl Config {
             hooks: load_hook_settings(layers)?,
             store: load_store_settings(layers)?,
             audit: layers.section("audit")?,
+            cluster: load_cluster_settings(layers)?,
             telemetry: load_telemetry_settings(layers)?,
             profiles: build_profiles(layers)?,
             tools: load_tool_rules(layers)?,

@@ -7,7 +7,7 @@ use axum::{
 };
 
 use super::{Console, http_error::HttpError};
-use crate::{domain::clock, store::StoreHealth};
+use crate::{cluster::ClusterHealth, domain::clock, store::StoreHealth};
 
 pub(super) async fn render_metrics(
     State(console): State<Console>,
@@ -46,6 +46,20 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
             store.removed_terminations()
         ));
     }
+    // The other replicas.
+    let mut is_shared = false;
+    if let Some(cluster) = console.deps.api.cluster() {
+        match cluster.health() {
+            ClusterHealth::Healthy => is_shared = true,
+            ClusterHealth::Unreachable(since, why) => degraded.push(format!(
+                "redis: unreachable since {}: {why}; sessions are kept in memory",
+                jiff::Timestamp::try_from(since).unwrap_or_default()
+            )),
+            ClusterHealth::Full => {
+                degraded.push("redis: full; sessions are kept in memory".to_owned());
+            }
+        }
+    }
     // Detection and access.
     if console.deps.engine.is_any_breaker_open() {
         degraded.push("the breaker is open: detectors warn instead of terminating".to_owned());
@@ -67,6 +81,7 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
         ));
     }
     match &*degraded {
+        [] if is_shared => format!("{status}; redis: ok\n"),
         [] => format!("{status}\n"),
         notes => format!("degraded; {}\n", notes.join("; ")),
     }

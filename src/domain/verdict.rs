@@ -50,6 +50,9 @@ pub struct Verdict {
     /// It was read from disk. Whether a verdict issued by this process is durable is
     /// looked up by its id.
     pub durable: bool,
+    /// Another replica issued it, and `durable` is what that one knew.
+    #[serde(skip)]
+    pub is_foreign: bool,
     pub shadow: bool,
     /// The operator who acted; empty for a detector's verdict.
     pub operator: String,
@@ -78,6 +81,7 @@ impl Verdict {
             wasted: Waste::default(),
             retry_after: None,
             durable: false,
+            is_foreign: false,
             shadow: false,
             operator: String::new(),
         }

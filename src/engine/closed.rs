@@ -133,6 +133,14 @@ impl Tombstone {
         Some(termination_record(verdict, &view.labels, &view.profile))
     }
 
+    /// The record of a termination, decoded if this process has restored it.
+    pub fn decoded_termination(&self) -> Option<VerdictRecord> {
+        match &self.content {
+            TombstoneContent::Full(_) => self.termination_record(),
+            TombstoneContent::Encoded(encoded) => encoded.decode(),
+        }
+    }
+
     /// The answer to everything that is sent to a terminated session.
     pub fn terminated_outcome(&self, id: &SessionId) -> RecordOutcome {
         RecordOutcome::terminated(self.termination(id))
@@ -414,6 +422,11 @@ impl CarryOverCache {
         let all = self.by_session.iter();
         all.flat_map(|entry| entry.value().1.agent_terminations.clone())
             .collect()
+    }
+
+    pub fn get(&self, id: &SessionId) -> CarryOver {
+        let known = self.by_session.get(id);
+        known.map_or_else(CarryOver::default, |entry| entry.1.clone())
     }
 
     pub fn take(&self, id: &SessionId) -> CarryOver {

@@ -8,7 +8,7 @@ use std::{cmp::Reverse, sync::Arc, time::SystemTime};
 use dashmap::Entry;
 
 use super::{
-    Engine, Profiles, ThawError,
+    Engine, EngineContext, Profiles, ThawError,
     session::{Dependencies, Session, frozen},
     slot::Slot,
 };
@@ -55,6 +55,10 @@ impl<'a> SessionFreezer<'a> {
         Self { engine }
     }
 
+    pub(super) fn engine(&self) -> &'a Engine {
+        self.engine
+    }
+
     /// Freezes a live session whole. `None`: there is none of this id.
     pub fn freeze(&self, id: &SessionId) -> Option<FrozenSession> {
         let config = self.engine.config.load();
@@ -68,6 +72,14 @@ impl<'a> SessionFreezer<'a> {
             window: Some(frozen::freeze_window(session, dependencies, matcher)),
             ..frozen_head(id, session, dependencies)
         })
+    }
+
+    /// The number of events of a live session. `None`: there is none of this id.
+    pub fn events_of(&self, id: &SessionId) -> Option<i32> {
+        match &*self.engine.sessions.get(id)? {
+            Slot::Live(session) => Some(session.events()),
+            Slot::Closed(_) => None,
+        }
     }
 
     /// Freezes the head of a live session if it has changed since the last call.
@@ -137,7 +149,7 @@ impl<'a> SessionFreezer<'a> {
         let config = self.engine.config.load();
         let key = self.engine.new_deadline_key(deadline);
         let ctx = self.engine.context(&config, &tenant);
-        let (mut session, outcome) = match frozen::thaw(frozen, key, config.dependencies, &ctx) {
+        let (session, outcome) = match frozen::thaw(frozen, key, config.dependencies, &ctx) {
             Ok((session, None)) if frozen.window.is_some() => (session, ThawOutcome::Whole),
             Ok((session, window_error)) => (session, ThawOutcome::HeadOnly(window_error)),
             Err(error) => {
@@ -153,19 +165,7 @@ impl<'a> SessionFreezer<'a> {
             self.engine.state.remove_live_session(&tenant);
             return ThawOutcome::Occupied;
         };
-        // Register it, as a new session is.
-        session.apply_carry_over(tenant.carry_overs.take(id));
-        if session.has_verdicts() {
-            session.set_queued_with_verdicts();
-        }
-        session.add_trend_metrics(ctx.metrics);
-        ctx.metrics
-            .adjust_session_counts(None, Some(session.status()));
-        tenant.idle_queue(&session).insert(key, id);
-        self.engine
-            .state
-            .update_session_bytes(&tenant, &mut session, id);
-        vacant.insert(Slot::Live(Box::new(session)));
+        vacant.insert(register(self.engine, id, session, &ctx));
         outcome
     }
 
@@ -207,6 +207,28 @@ impl<'a> SessionFreezer<'a> {
                 .unregister_slot(&self.engine.tenants.get_or_insert(id), slot);
         }
     }
+}
+
+/// Registers a thawed session, as a new session is. It is counted among the live ones.
+pub(super) fn register(
+    engine: &Engine,
+    id: &SessionId,
+    mut session: Session,
+    ctx: &EngineContext,
+) -> Slot {
+    let tenant = ctx.tenant;
+    session.apply_carry_over(tenant.carry_overs.take(id));
+    if session.has_verdicts() {
+        session.set_queued_with_verdicts();
+    }
+    session.add_trend_metrics(ctx.metrics);
+    ctx.metrics
+        .adjust_session_counts(None, Some(session.status()));
+    tenant
+        .idle_queue(&session)
+        .insert(session.deadline_key(), id);
+    engine.state.update_session_bytes(tenant, &mut session, id);
+    Slot::Live(Box::new(session))
 }
 
 fn frozen_head(id: &SessionId, session: &Session, dependencies: Dependencies) -> FrozenSession {

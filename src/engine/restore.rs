@@ -113,7 +113,11 @@ pub(super) fn restore(
     }
 }
 
-fn update_carry_over(engine: &Engine, id: &SessionId, change: impl FnOnce(&mut CarryOver)) {
+pub(super) fn update_carry_over(
+    engine: &Engine,
+    id: &SessionId,
+    change: impl FnOnce(&mut CarryOver),
+) {
     let mut carry_over = engine.tenants.get_or_insert(id).carry_overs.take(id);
     change(&mut carry_over);
     engine.save_carry_over(id, carry_over);

@@ -124,6 +124,18 @@ impl Session {
         self.last_seen
     }
 
+    /// The events that were counted.
+    pub fn events(&self) -> i32 {
+        self.events
+    }
+
+    /// Lets the policy decide again about loops whose verdict was not acted on.
+    pub fn clear_unenforced_terminations(&mut self) {
+        for agent in &mut self.agents {
+            agent.policy.clear_unenforced_terminations();
+        }
+    }
+
     /// Sets the profile and the labels. With another profile, texts in progress
     /// are discarded, because they were tracked with the old settings.
     pub fn set_profile_and_labels(
@@ -187,9 +199,7 @@ impl Session {
             self.verdict_history.withheld_termination = None;
         }
         if snooze_expired || withholding_over {
-            for agent in &mut self.agents {
-                agent.policy.clear_unenforced_terminations();
-            }
+            self.clear_unenforced_terminations();
         }
         if self.config_version != ctx.config_version {
             self.config_version = ctx.config_version;

@@ -1,7 +1,9 @@
 //! Delivers verdicts from the feed to one endpoint, and saves its cursor.
 
 use std::{
-    fs, io,
+    fs,
+    future::Future,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -16,6 +18,7 @@ use super::{
     pending::PendingNotifications,
 };
 use crate::{
+    cluster::Cluster,
     domain::{Action, VerdictId, VerdictRecord},
     feed::{Feed, FeedError, VerdictFilter},
 };
@@ -23,6 +26,8 @@ use crate::{
 /// Concurrent attempts, so that the latency of a slow endpoint does not add up.
 /// Notifications that wait for a retry are not among them.
 const IN_FLIGHT_MAX: usize = 8;
+/// The pause while the feed of a cluster cannot be read.
+const UNREACHABLE_DELAY: Duration = Duration::from_secs(1);
 
 pub(super) struct DeliveryWorker {
     pub endpoint: Arc<Endpoint>,
@@ -36,8 +41,51 @@ impl DeliveryWorker {
     pub async fn run(self, on_event: impl Fn(DeliveryEvent)) {
         let cursor_file = CursorFile::new(self.context.store.dir(), &self.endpoint.name);
         let saved_cursor = cursor_file.load().unwrap_or(self.context.start_after);
+        if let Some(cluster) = self.context.cluster.clone() {
+            return self
+                .run_while_leader(&cluster, saved_cursor, &on_event)
+                .await;
+        }
         // A cursor after the last verdict is from another store.
         let cursor = saved_cursor.min(self.context.store.last_verdict_id());
+        let save = |cursor| cursor_file.save(cursor);
+        self.deliver_after(cursor, save, &on_event).await;
+    }
+
+    /// In a cluster: delivers the verdicts of all replicas while this one holds the lease.
+    /// Another continues at the cursor, which all know.
+    async fn run_while_leader(
+        &self,
+        cluster: &Arc<Cluster>,
+        first_cursor: VerdictId,
+        on_event: &impl Fn(DeliveryEvent),
+    ) {
+        let endpoint = &self.endpoint.name;
+        let draining = &self.context.draining;
+        while draining
+            .run_until_cancelled(cluster.wait_for_notify_lease(true))
+            .await
+            .is_some()
+        {
+            let cursor = cluster
+                .notify_cursor(endpoint)
+                .await
+                .unwrap_or(first_cursor);
+            let save = |cursor| cluster.save_notify_cursor(endpoint, cursor);
+            tokio::select! {
+                () = self.deliver_after(cursor, save, on_event) => {}
+                () = cluster.wait_for_notify_lease(false) => {}
+            }
+        }
+    }
+
+    /// Delivers what follows the cursor.
+    async fn deliver_after<S: Future<Output = ()>>(
+        &self,
+        cursor: VerdictId,
+        save: impl Fn(VerdictId) -> S,
+        on_event: &impl Fn(DeliveryEvent),
+    ) {
         let mut pending = PendingNotifications::new(cursor);
         let mut attempts = FuturesUnordered::new();
         while let Some(mut feed) =
@@ -55,9 +103,9 @@ impl DeliveryWorker {
                 let may_start = attempts.len() < IN_FLIGHT_MAX;
                 tokio::select! {
                     Some((id, outcome)) = attempts.next() => {
-                        let cursor = self.handle_outcome(&mut pending, id, outcome, &on_event);
+                        let cursor = self.handle_outcome(&mut pending, id, outcome, on_event);
                         if let Some(cursor) = cursor {
-                            cursor_file.save(cursor).await;
+                            save(cursor).await;
                         }
                     }
                     () = wait_until(next_due_at), if may_start => {}
@@ -69,6 +117,10 @@ impl DeliveryWorker {
                         Err(FeedError::Draining) => return,
                         // The feed is opened again after the last record that was read.
                         Err(FeedError::TooSlow(_)) => break,
+                        Err(FeedError::Unreachable) => {
+                            tokio::time::sleep(UNREACHABLE_DELAY).await;
+                            break;
+                        }
                         Err(error) => {
                             let endpoint = &self.endpoint.name;
                             tracing::error!(endpoint, %error, "notifications are lost");
@@ -83,7 +135,7 @@ impl DeliveryWorker {
                                 pending.insert_ahead(record, expires_at, Instant::now());
                             }
                             Err(FeedError::Draining) => return,
-                            Err(FeedError::TooSlow(_)) => break,
+                            Err(FeedError::TooSlow(_) | FeedError::Unreachable) => break,
                             // The other feed meets the same error, and logs it.
                             Err(_) => terminations = None,
                         }
@@ -179,9 +231,14 @@ impl DeliveryWorker {
     /// Opens a feed after the cursor; `None` if the store is closed. A cursor before the
     /// retained log moves forward to it: no matching verdict followed it for that long.
     fn open_feed(&self, filter: VerdictFilter, cursor: VerdictId) -> Option<Feed> {
+        let draining = self.context.draining.clone();
+        if let Some(cluster) = self.context.cluster.clone() {
+            let after = Some(cursor);
+            return Some(Feed::of_cluster(cluster, filter, after, true, draining));
+        }
         let store = self.context.store.clone();
         let after = cursor.max(store.retained_after());
-        Feed::new(store, filter, Some(after), self.context.draining.clone()).ok()
+        Feed::new(store, filter, Some(after), draining).ok()
     }
 }
 

@@ -88,6 +88,16 @@ struct Subject {
     tenant: String,
 }
 
+/// The bytes of a verdict with all of its texts, for another replica.
+pub fn encode_record(issued: &VerdictRecord) -> Vec<u8> {
+    encode(issued, true).body
+}
+
+/// The reverse. `None`: this version cannot read it.
+pub fn decode_record(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
+    decode(id, body)
+}
+
 /// The session and agent of a record. `None`: this version cannot read it.
 pub(super) fn subject(body: &[u8]) -> Option<(SessionId, AgentId)> {
     let subject = Subject::decode(body).ok()?;
@@ -460,6 +470,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         },
         retry_after: record.retry_after_millis.map(Duration::from_millis),
         durable: true,
+        is_foreign: false,
         shadow: record.shadow,
         operator: record.operator,
     })

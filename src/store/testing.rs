@@ -54,6 +54,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         },
         retry_after: Some(Duration::from_secs(5)),
         durable: false,
+        is_foreign: false,
         shadow: false,
         operator: String::new(),
     };

@@ -18,8 +18,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 pub use gauge_guard::GaugeGuard;
 pub use labels::{
-    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, HookReplyKind, ListenerKind,
-    NotificationOutcome, PanicSite, Rejection, StreamRpc, WorkPart,
+    ClusterCount, ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, HookReplyKind,
+    ListenerKind, NotificationOutcome, PanicSite, Rejection, StreamRpc, WorkPart,
 };
 
 use crate::domain::{Action, Capacities, DetectorId, Level, Rating, SessionStatus, Waste};
@@ -60,6 +60,11 @@ pub struct Metrics {
     withheld_terminations: Counter,
     reloads: [Counter; ConfigReloadOutcome::ALL.len()],
     store: StoreMetrics,
+    cluster_counts: [Counter; ClusterCount::ALL.len()],
+    cluster_unreachable: Gauge,
+    cluster_full: Gauge,
+    cluster_unsaved_sessions: Gauge,
+    cluster_replicas: Gauge,
     /// In the order of the configuration.
     receivers: Vec<ReceiverMetrics>,
 }
@@ -399,6 +404,23 @@ impl Metrics {
             .oldest_unsynced
             .set(oldest_unsynced.as_secs_f64());
         self.store.write_failing.set(f64::from(write_failing));
+    }
+
+    pub fn count_cluster(&self, count: ClusterCount, by: u64) {
+        self.cluster_counts[count as usize].increment(by);
+    }
+
+    pub fn set_cluster_unreachable(&self, is_unreachable: bool) {
+        self.cluster_unreachable.set(f64::from(is_unreachable));
+    }
+
+    pub fn set_cluster_full(&self, is_full: bool) {
+        self.cluster_full.set(f64::from(is_full));
+    }
+
+    pub fn set_cluster_sizes(&self, unsaved_sessions: usize, replicas: usize) {
+        self.cluster_unsaved_sessions.set(unsaved_sessions as f64);
+        self.cluster_replicas.set(replicas as f64);
     }
 
     pub fn count_notification(&self, receiver: usize, outcome: NotificationOutcome) {

@@ -30,6 +30,9 @@ pub(in crate::cli) const COLUMNS: [Column; 12] = [
     Column::right("LAST SEEN"),
 ];
 
+/// The last column, in a cluster.
+pub(in crate::cli) const REPLICA: Column = Column::left("REPLICA").shrink_to(12).drop_priority(7);
+
 /// The fields of a session that the table shows.
 pub(in crate::cli) struct SessionTableRow {
     id: String,
@@ -45,6 +48,8 @@ pub(in crate::cli) struct SessionTableRow {
     snoozed: bool,
     /// Events after its termination.
     disobeyed: i32,
+    /// Empty without a cluster.
+    replica: String,
 }
 
 impl SessionTableRow {
@@ -66,7 +71,13 @@ impl SessionTableRow {
             last_event: session.last_event_time,
             snoozed: session.snoozed_until.is_some(),
             disobeyed: session.disobeyed.unwrap_or_default().events,
+            replica: session.replica.clone(),
         }
+    }
+
+    /// The replica that has it; empty without a cluster.
+    pub fn replica(&self) -> &str {
+        &self.replica
     }
 
     pub fn id(&self) -> &str {

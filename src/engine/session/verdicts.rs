@@ -333,7 +333,9 @@ impl Session {
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         // A verdict that is not acted on counts for no breaker.
-        let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
+        let shadow = self.profile.policy.shadow
+            || self.verdict_history.snoozed_until.is_some()
+            || ctx.is_replay;
         if !shadow {
             self.apply_breaker(&mut decision, obs, ctx)?;
         }
@@ -378,6 +380,7 @@ impl Session {
             wasted: decision.wasted,
             retry_after: decision.retry_after,
             durable: false,
+            is_foreign: false,
             shadow,
             operator: String::new(),
         };

@@ -2,7 +2,56 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 27] = [
+const COUNTERS: [(&str, &str); 40] = [
+    (
+        "unstuck_cluster_takes_total",
+        "Sessions taken or begun by this replica.",
+    ),
+    (
+        "unstuck_cluster_moves_total",
+        "Sessions taken from another replica.",
+    ),
+    (
+        "unstuck_cluster_fenced_total",
+        "Saves refused because another replica has the session.",
+    ),
+    (
+        "unstuck_cluster_conflicts_total",
+        "Events answered from a copy of their session that could not be saved.",
+    ),
+    (
+        "unstuck_cluster_late_total",
+        "Answers that left before Redis had what they say.",
+    ),
+    (
+        "unstuck_cluster_saved_records_total",
+        "Saves of the latest events of a session.",
+    ),
+    (
+        "unstuck_cluster_saved_states_total",
+        "Saves of whole sessions.",
+    ),
+    ("unstuck_cluster_errors_total", "Failed commands to Redis."),
+    (
+        "unstuck_cluster_oversized_total",
+        "Saves skipped because the session is larger than cluster.state_bytes_max.",
+    ),
+    (
+        "unstuck_cluster_unreadable_total",
+        "States, events and acts in Redis that could not be read.",
+    ),
+    (
+        "unstuck_cluster_replay_verdicts_total",
+        "Verdicts of replayed events that had none before, which are dropped.",
+    ),
+    (
+        "unstuck_cluster_acts_sent_total",
+        "Terminations, resets and snoozes sent to the other replicas.",
+    ),
+    (
+        "unstuck_cluster_acts_adopted_total",
+        "Terminations, resets and snoozes adopted from other replicas.",
+    ),
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -98,7 +147,20 @@ const COUNTERS: [(&str, &str); 27] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 18] = [
+const GAUGES: [(&str, &str); 22] = [
+    (
+        "unstuck_cluster_unreachable",
+        "1 while Redis cannot be reached.",
+    ),
+    (
+        "unstuck_cluster_full",
+        "1 while Redis refuses writes for want of memory.",
+    ),
+    (
+        "unstuck_cluster_unsaved_sessions",
+        "Sessions whose state in Redis is older than here.",
+    ),
+    ("unstuck_cluster_replicas", "Replicas that are known."),
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",

@@ -150,6 +150,31 @@ labels! {
         Refused => "refused",
     }
 
+    /// What is counted of a cluster. Each has a metric of its own.
+    pub enum ClusterCount {
+        /// A session was taken or begun.
+        Take => "unstuck_cluster_takes_total",
+        /// Of these: from another replica.
+        Move => "unstuck_cluster_moves_total",
+        /// A save was refused: another replica has the session.
+        Fenced => "unstuck_cluster_fenced_total",
+        /// An event was answered from a copy that could not be saved.
+        Conflict => "unstuck_cluster_conflicts_total",
+        /// An answer left before its sessions were saved.
+        Late => "unstuck_cluster_late_total",
+        SavedRecords => "unstuck_cluster_saved_records_total",
+        SavedState => "unstuck_cluster_saved_states_total",
+        /// A command failed.
+        Error => "unstuck_cluster_errors_total",
+        /// A session was too large to be saved.
+        Oversized => "unstuck_cluster_oversized_total",
+        /// Something in Redis could not be read.
+        Unreadable => "unstuck_cluster_unreadable_total",
+        ReplayVerdict => "unstuck_cluster_replay_verdicts_total",
+        SentAct => "unstuck_cluster_acts_sent_total",
+        AdoptedAct => "unstuck_cluster_acts_adopted_total",
+    }
+
     /// The final result of a notification.
     pub enum NotificationOutcome {
         Delivered => "delivered",

@@ -4,8 +4,8 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::{
-    ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, HookMetrics,
-    HookNames, HookReplyKind, ListenerKind, Metrics, NotificationOutcome, PanicSite,
+    ClusterCount, ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason,
+    HookMetrics, HookNames, HookReplyKind, ListenerKind, Metrics, NotificationOutcome, PanicSite,
     ReceiverMetrics, Rejection, StoreMetrics, StreamRpc, WorkPart,
     cost_counter::CostCounter,
     help::{self, EVENT_DURATION, HOOK_DURATION},
@@ -85,6 +85,11 @@ pub(super) fn register(
             .map(|result| counter("unstuck_config_reloads_total", &[("result", result.name())])),
         // The audit log and the receivers of notifications.
         store: register_store(),
+        cluster_counts: ClusterCount::ALL.map(|count| counter(count.name(), &[])),
+        cluster_unreachable: gauge("unstuck_cluster_unreachable", &[]),
+        cluster_full: gauge("unstuck_cluster_full", &[]),
+        cluster_unsaved_sessions: gauge("unstuck_cluster_unsaved_sessions", &[]),
+        cluster_replicas: gauge("unstuck_cluster_replicas", &[]),
         receivers: receivers
             .iter()
             .map(|name| register_receiver(name))
