@@ -13,6 +13,7 @@
 mod convert;
 mod detection;
 mod direct;
+mod fleet;
 mod paging;
 mod peers;
 mod present;

@@ -353,7 +353,7 @@ impl Cluster {
         for value in &reply.acts {
             if let Some(act) = self.codec.decode_act(value) {
                 is_terminated |= act.verdict.terminates() && act.verdict.agent.is_main();
-                self.adopt(&act, now);
+                self.adopt_standing(&act, now);
             }
         }
         let saved = self.codec.decode_list(session, &reply.list);

@@ -1,7 +1,12 @@
 //! Lists over all replicas: each is asked for its page, with the caller's own token, and the
 //! pages are merged.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use tonic::{
@@ -59,56 +64,82 @@ impl Peers {
         size: usize,
         next_token: impl Fn(&str) -> String,
     ) -> pb::ListSessionsResponse {
-        let mut replicas = self.cluster.known_replicas();
-        let others = replicas
-            .iter()
-            .filter(|it| it.name != self.cluster.name() && !it.address.is_empty());
-        let calls = others.map(|it| self.list_sessions(it.address.clone(), request.clone()));
-        let names: Vec<String> = replicas
-            .iter()
-            .filter(|it| it.name != self.cluster.name() && !it.address.is_empty())
-            .map(|it| it.name.clone())
-            .collect();
-        let pages = join_all(calls).await;
-        // One session may be on several replicas; the copy that has seen most is the owner's.
-        let mut has_more = !own.next_page_token.is_empty();
-        let mut data_since = own.data_since;
-        let mut by_id: BTreeMap<String, pb::Session> = BTreeMap::new();
-        let mut add = |session: pb::Session| {
-            let rank = |it: &pb::Session| {
-                let seen = it.last_event_time.as_ref().map(|at| (at.seconds, at.nanos));
-                (it.events, Reverse(seen))
-            };
-            match by_id.get(&session.session_id) {
-                Some(known) if rank(known) >= rank(&session) => {}
-                _ => drop(by_id.insert(session.session_id.clone(), session)),
-            }
-        };
-        own.sessions.into_iter().for_each(&mut add);
-        for (name, page) in names.iter().zip(pages) {
-            match page {
-                Ok(page) => {
-                    has_more |= !page.next_page_token.is_empty();
-                    data_since = data_since.or(page.data_since);
-                    page.sessions.into_iter().for_each(&mut add);
-                }
-                Err(status) => {
-                    tracing::debug!(code = ?status.code(), "a replica has not answered");
-                    for replica in replicas.iter_mut().filter(|it| it.name == *name) {
-                        UNREACHED.clone_into(&mut replica.health);
-                    }
-                }
-            }
-        }
+        let (replicas, pages) = self.fetch_pages(request).await;
+        let mut pages: Vec<_> = pages.into_iter().chain([own]).collect();
+        let mut has_more = pages.iter().any(|page| !page.next_page_token.is_empty());
+        let data_since = pages.iter().find_map(|page| page.data_since);
+        let by_id = newest_by_id(&mut pages);
         has_more |= by_id.len() > size;
         let sessions: Vec<pb::Session> = by_id.into_values().take(size).collect();
         let last = sessions.last().filter(|_| has_more);
         pb::ListSessionsResponse {
             next_page_token: last.map_or_else(String::new, |it| next_token(&it.session_id)),
-            replicas: replicas.into_iter().map(replica_to_pb).collect(),
+            replicas,
             data_since,
+            counts: Default::default(),
             sessions,
         }
+    }
+
+    /// The same for a list that has the worst first.
+    pub async fn merge_worst(
+        &self,
+        request: &pb::ListSessionsRequest,
+        own: pb::ListSessionsResponse,
+        size: usize,
+    ) -> pb::ListSessionsResponse {
+        let (replicas, pages) = self.fetch_pages(request).await;
+        let mut pages: Vec<_> = pages.into_iter().chain([own]).collect();
+        let mut counts: HashMap<String, i32> = HashMap::new();
+        for (status, count) in pages.iter().flat_map(|page| &page.counts) {
+            let all = counts.entry(status.clone()).or_default();
+            // All replicas know of a termination.
+            *all = match status.as_str() {
+                "terminated" => (*count).max(*all),
+                _ => all.saturating_add(*count),
+            };
+        }
+        let mut sessions: Vec<_> = newest_by_id(&mut pages).into_values().collect();
+        sessions.sort_by_key(|session| Reverse(severity_key(session)));
+        sessions.truncate(size);
+        pb::ListSessionsResponse {
+            sessions,
+            replicas,
+            counts,
+            ..pb::ListSessionsResponse::default()
+        }
+    }
+
+    /// The pages of the others, and what is known of all replicas.
+    async fn fetch_pages(
+        &self,
+        request: &pb::ListSessionsRequest,
+    ) -> (Vec<pb::Replica>, Vec<pb::ListSessionsResponse>) {
+        let own = self.cluster.name();
+        let replicas = self.cluster.known_replicas();
+        let calls = replicas.iter().map(|replica| async {
+            if replica.name == own || replica.address.is_empty() {
+                return None;
+            }
+            let address = replica.address.clone();
+            Some(self.list_sessions(address, request.clone()).await)
+        });
+        let answers = join_all(calls).await;
+        let mut pages = Vec::new();
+        let described = replicas.into_iter().zip(answers).map(|(replica, answer)| {
+            let mut replica = replica_to_pb(replica);
+            match answer {
+                Some(Ok(page)) => pages.push(page),
+                Some(Err(status)) => {
+                    tracing::debug!(code = ?status.code(), "a replica has not answered");
+                    UNREACHED.clone_into(&mut replica.health);
+                }
+                None => {}
+            }
+            replica
+        });
+        let described = described.collect();
+        (described, pages)
     }
 
     async fn list_sessions(
@@ -141,6 +172,43 @@ impl Peers {
             .await
             .map_err(late)?
     }
+}
+
+/// One session may be on several replicas; the copy that has seen most is the owner's.
+fn newest_by_id(pages: &mut [pb::ListSessionsResponse]) -> BTreeMap<String, pb::Session> {
+    let rank = |it: &pb::Session| {
+        let seen = it.last_event_time.as_ref().map(|at| (at.seconds, at.nanos));
+        (it.events, Reverse(seen))
+    };
+    let mut by_id: BTreeMap<String, pb::Session> = BTreeMap::new();
+    for session in pages.iter_mut().flat_map(|page| page.sessions.drain(..)) {
+        match by_id.get(&session.session_id) {
+            Some(known) if rank(known) >= rank(&session) => {}
+            _ => drop(by_id.insert(session.session_id.clone(), session)),
+        }
+    }
+    by_id
+}
+
+/// How badly a session is stuck, as the engine ranks its own: by status, action, trend and
+/// waste.
+fn severity_key(session: &pb::Session) -> (u8, i32, u64, u64, i32) {
+    let has_disobeyed = session.disobeyed.unwrap_or_default().events > 0;
+    let status = match session.status() {
+        pb::SessionStatus::Looping | pb::SessionStatus::Quarantined => 3,
+        _ if has_disobeyed => 3,
+        pb::SessionStatus::Active => 2,
+        pb::SessionStatus::Terminated => 1,
+        pb::SessionStatus::Ended | pb::SessionStatus::Unspecified => 0,
+    };
+    let last = session.termination.as_ref().or(session.last_verdicts.last());
+    let action = last.filter(|verdict| !verdict.shadow).map_or(0, |it| it.action);
+    let trends = session.trends.iter().filter_map(|it| it.trend);
+    let trend = trends.map(|it| it.ema).fold(0.0, f64::max);
+    let wasted = session.wasted.unwrap_or_default();
+    // `as` saturates at the bounds of the type.
+    let (trend, usd) = ((trend * 1e3) as u64, (wasted.cost_usd * 1e6) as u64);
+    (status, action, trend, usd, wasted.tokens)
 }
 
 fn replica_to_pb(replica: Replica) -> pb::Replica {

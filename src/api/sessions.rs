@@ -193,6 +193,9 @@ impl SessionService for Api {
         let caller = authenticated_caller(&request)?;
         let peers = Peers::new(self.cluster.as_ref(), request.metadata());
         let request = request.into_inner();
+        if request.worst_first {
+            return self.list_worst_sessions(&caller, request, peers).await;
+        }
         let query = SessionListQuery::parse(&caller.tenant, request.clone())
             .map_err(|invalid| self.count_rejected(invalid))?;
         let size = query.size;
@@ -220,6 +223,7 @@ impl SessionService for Api {
             next_page_token: next.unwrap_or_default(),
             data_since: restored.map(|summary| present::time_to_pb(summary.data_since)),
             replicas: Vec::new(),
+            counts: Default::default(),
             sessions,
         };
         Ok(Response::new(match peers {
@@ -393,6 +397,11 @@ impl SessionListQuery {
             page_token,
             status,
             labels,
+            // Of the list by severity.
+            worst_first: _,
+            search: _,
+            detector: _,
+            min_action: _,
         } = request;
         Ok(Self {
             filter: ListFilter {

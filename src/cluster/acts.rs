@@ -80,6 +80,22 @@ impl Acts {
         self.lifted.lock().peek(session).cloned()
     }
 
+    /// Applies an act that stands against a session that was taken. A reset is in its state
+    /// already.
+    pub fn adopt_standing(
+        &self,
+        sessions: &Ownerships,
+        record: &VerdictRecord,
+        now: SystemTime,
+    ) -> bool {
+        if record.effect != Effect::Reset {
+            return self.adopt(sessions, record, now);
+        }
+        sessions.engine().continue_after(record.verdict.id);
+        self.note(record);
+        false
+    }
+
     /// Applies an act of another replica. Returns whether it was news.
     pub fn adopt(&self, sessions: &Ownerships, record: &VerdictRecord, now: SystemTime) -> bool {
         sessions.engine().continue_after(record.verdict.id);
@@ -108,8 +124,19 @@ impl Acts {
 
 impl Cluster {
     /// Applies an act of another replica, and tells the streams here.
-    pub(super) fn adopt(&self, record: &VerdictRecord, now: SystemTime) {
-        if self.acts.adopt(&self.sessions, record, now) {
+    fn adopt(&self, record: &VerdictRecord, now: SystemTime) {
+        let is_news = self.acts.adopt(&self.sessions, record, now);
+        self.announce_if(is_news, record);
+    }
+
+    /// The same for an act that stands against a session that was taken or looked at.
+    pub(super) fn adopt_standing(&self, record: &VerdictRecord, now: SystemTime) {
+        let is_news = self.acts.adopt_standing(&self.sessions, record, now);
+        self.announce_if(is_news, record);
+    }
+
+    fn announce_if(&self, is_news: bool, record: &VerdictRecord) {
+        if is_news {
             self.metrics.count_cluster(ClusterCount::AdoptedAct, 1);
             if record.effect == Effect::Terminated {
                 self.store.announce(record);

@@ -22,7 +22,7 @@ use super::{
     keys::session_key,
 };
 use crate::{
-    domain::{SessionId, VerdictRecord},
+    domain::{Effect, SessionId, VerdictRecord},
     engine::{Engine, Replayer},
     telemetry::{ClusterCount, Metrics},
 };
@@ -200,7 +200,11 @@ impl Ownerships {
             }
             act
         });
-        let acts: Vec<VerdictRecord> = acts.collect();
+        let mut acts: Vec<VerdictRecord> = acts.collect();
+        acts.sort_unstable_by_key(|act| act.verdict.id);
+        for reset in acts.iter().filter(|act| act.effect == Effect::Reset) {
+            self.engine.lift_carried_over(id, reset.verdict.id);
+        }
         if reply.epoch == 0 {
             self.sessions.remove(id);
             return acts;

@@ -354,7 +354,7 @@ impl Cluster {
         let now = (self.now)();
         for (id, reply) in ids.iter().zip(&replies) {
             for act in self.sessions.apply_take(id, reply, now) {
-                self.adopt(&act, now);
+                self.adopt_standing(&act, now);
             }
         }
         true

@@ -17,7 +17,7 @@ use prost::{Message, bytes::Bytes};
 use super::{
     acts::Acts,
     codec::{Codec, EventRecord},
-    exchange::{ActCommand, ActReply, SaveCommand, SaveReply, TakeReply},
+    exchange::{ActCommand, ActReply, KIND_RESET, SaveCommand, SaveReply, TakeReply},
     memory_exchange::MemoryServer,
     ownership::{Change, Ownerships, SavePlan},
     seal::ClusterSealer,
@@ -118,7 +118,8 @@ enum Request {
 
 enum Reply {
     Take(TakeReply, Option<Sent>),
-    Save(SaveReply, SaveCommand, i32, u64, Vec<Counted>),
+    /// With the resets that the server had carried out.
+    Save((SaveReply, usize), SaveCommand, i32, u64, Vec<Counted>),
     Act(ActReply),
 }
 
@@ -139,6 +140,8 @@ struct Node {
     is_saving: bool,
     act_position: usize,
     is_cut_off: bool,
+    /// After which reset its last save was carried out.
+    saved_after: usize,
 }
 
 struct World<'a> {
@@ -157,8 +160,9 @@ struct World<'a> {
     /// Given, with the process that gave them.
     given: Vec<(VerdictRecord, usize)>,
     has_lost_writes: bool,
-    has_split: bool,
     killed: BTreeSet<usize>,
+    /// What has happened, for a failure.
+    trace: Vec<String>,
 }
 
 impl<'a> World<'a> {
@@ -171,6 +175,7 @@ impl<'a> World<'a> {
             is_saving: false,
             act_position: 0,
             is_cut_off: false,
+            saved_after: 0,
         };
         Self {
             processes,
@@ -186,9 +191,22 @@ impl<'a> World<'a> {
             resets: 0,
             given: Vec::new(),
             has_lost_writes: false,
-            has_split: false,
             killed: BTreeSet::new(),
+            trace: Vec::new(),
         }
+    }
+
+    fn note(&mut self, node: usize, what: impl std::fmt::Debug) {
+        let line = format!("{node} {}: {what:?}", self.process(node).name);
+        self.trace.push(line);
+    }
+
+    fn run(&mut self) {
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.settle();
+        self.check();
     }
 
     fn now(&mut self) -> SystemTime {
@@ -250,6 +268,8 @@ impl<'a> World<'a> {
                 .iter()
                 .any(|it| it.effect == Effect::None)
         );
+        let counted = (sent.number, outcome.index, outcome.duplicate, copy);
+        self.note(node, ("counted", counted));
         let Some(index) = outcome.index else { return };
         let record = EventRecord { index, at, bytes };
         let change = Change {
@@ -312,7 +332,8 @@ impl<'a> World<'a> {
             return;
         }
         for counted in counted {
-            let entry = (counted.index, self.resets);
+            self.note(node, ("answered", counted.sent.number, counted.index));
+            let entry = (counted.index, self.nodes[node].saved_after);
             self.saved.insert(counted.sent.number, entry);
         }
     }
@@ -324,16 +345,27 @@ impl<'a> World<'a> {
             return;
         };
         let reply = match request {
-            Request::Take(sent) => Reply::Take(self.server.take(&self.session, &name, false), sent),
+            Request::Take(sent) => {
+                let reply = self.server.take(&self.session, &name, false);
+                let what = ("take", reply.epoch, &reply.previous, reply.list.len());
+                self.note(node, what);
+                Reply::Take(reply, sent)
+            }
             Request::Save(command, through, copy, counted) => {
                 let saved = self.server.save(&command, &name);
+                self.note(node, ("save", command.epoch, through, saved));
+                let resets = self.resets;
                 if saved == SaveReply::Saved {
                     let owner = self.server.owner(&self.session).unwrap();
                     assert_eq!((owner.epoch, owner.name), (command.epoch, name));
                 }
-                Reply::Save(saved, command, through, copy, counted)
+                Reply::Save((saved, resets), command, through, copy, counted)
             }
-            Request::Act(command) => Reply::Act(self.server.act(&command, &name)),
+            Request::Act(command) => {
+                // What was saved before is cleared.
+                self.resets += usize::from(command.value.first() == Some(&KIND_RESET));
+                Reply::Act(self.server.act(&command, &name))
+            }
         };
         self.nodes[node].replies.push_back(reply);
     }
@@ -347,14 +379,15 @@ impl<'a> World<'a> {
         match reply {
             Reply::Take(reply, sent) => {
                 for act in process.sessions.apply_take(&self.session, &reply, now) {
-                    process.acts.adopt(&process.sessions, &act, now);
+                    process.acts.adopt_standing(&process.sessions, &act, now);
                 }
                 if let Some(sent) = sent {
                     self.count(node, sent);
                 }
             }
-            Reply::Save(reply, command, through, copy, counted) => {
+            Reply::Save((reply, resets), command, through, copy, counted) => {
                 self.nodes[node].is_saving = false;
+                self.nodes[node].saved_after = resets;
                 let save = (&command, through, copy);
                 process.sessions.finish_save(&self.session, save, reply);
                 if reply == SaveReply::Saved {
@@ -400,9 +433,9 @@ impl<'a> World<'a> {
                 Request::Take(None) | Request::Act(_) => {}
             }
         }
+        self.note(node, "connection broken");
         // Cut off for a while, or back at once.
         self.nodes[node].is_cut_off = self.choices.one_in(2);
-        self.has_split |= self.nodes[node].is_cut_off;
         if !self.nodes[node].is_cut_off {
             self.reconnect(node);
         }
@@ -429,6 +462,7 @@ impl<'a> World<'a> {
 
     fn kill(&mut self, node: usize) {
         let Some(next) = self.spare.pop() else { return };
+        self.note(node, "killed");
         let process = self.process(node);
         process.engine.freezer().release(&self.session);
         process.sessions.forget(&self.session);
@@ -445,6 +479,7 @@ impl<'a> World<'a> {
             is_saving: false,
             act_position: self.server.act_stream.len(),
             is_cut_off: false,
+            saved_after: 0,
         };
     }
 
@@ -486,6 +521,7 @@ impl<'a> World<'a> {
         let issued: Vec<VerdictRecord> = process.issued.lock().drain(known..).collect();
         for record in issued {
             process.acts.note(&record);
+            self.note(node, ("act", record.effect));
             let expiry = (now, Duration::from_secs(86_400));
             let command = process.codec.encode_act(&record, true, expiry).unwrap();
             self.nodes[node].requests.push_back(Request::Act(command));
@@ -604,15 +640,9 @@ fn no_interleaving_has_two_owners_or_loses_an_answered_event_or_the_last_act() {
     let mut saved = 0;
     for seed in 0..SCHEDULES {
         let mut world = World::new(&processes, seed);
-        let run = std::panic::AssertUnwindSafe(|| {
-            for _ in 0..STEPS {
-                world.step();
-            }
-            world.settle();
-            world.check();
-        });
+        let run = std::panic::AssertUnwindSafe(|| world.run());
         if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("schedule {seed} failed");
+            eprintln!("schedule {seed} failed:\n{}", world.trace.join("\n"));
             std::panic::resume_unwind(panic);
         }
         saved += world.saved.len();

@@ -11,6 +11,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use serde::{Deserialize, Serialize};
+use tonic::metadata::MetadataMap;
 
 use super::{
     Console,
@@ -19,9 +20,8 @@ use super::{
 };
 use crate::{
     domain::{Action, RestoredSummary, SessionStatus, Tenant},
-    engine::{FleetFilter, RankedSessions},
+    engine::FleetFilter,
     pb,
-    server::{blocking, status},
 };
 
 /// The filters and the page of a query.
@@ -56,7 +56,7 @@ impl Default for FleetQuery {
 pub(super) struct FleetPage {
     sessions: Vec<pb::Session>,
     /// The number of matching sessions by status.
-    counts: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<String, usize>,
     /// Since when the fleet is known. Absent: nothing was restored at the start.
     data: Option<DataSince>,
 }
@@ -120,20 +120,13 @@ pub(super) async fn list_fleet(
     let data = restored.map(|summary| DataSince::new(&summary, with_counts));
     let (skip, limit) = (query.skip, query.limit.min(PAGE_ROWS_MAX));
     let filter = build_filter(caller.tenant, query)?;
-    // A scan takes many locks, for microseconds each.
-    let engine = console.deps.engine.clone();
-    let RankedSessions { sessions, counts } =
-        blocking::scan_sessions(move || engine.rank_sessions(&filter, skip, limit))
-            .await
-            .map_err(|_| status::draining())?;
-    let mut rows = Vec::with_capacity(sessions.len());
-    for view in &sessions {
-        let session = console.deps.api.present_session(view).await;
-        rows.push(summarize_session(session));
-    }
+    let metadata = MetadataMap::from_headers(headers);
+    let api = &console.deps.api;
+    let ranked = api.rank_fleet(filter, (skip, limit), &metadata).await?;
+    let rows = ranked.sessions.into_iter().map(summarize_session);
     Ok(Json(FleetPage {
-        sessions: rows,
-        counts,
+        sessions: rows.collect(),
+        counts: ranked.counts.into_iter().collect(),
         data,
     }))
 }

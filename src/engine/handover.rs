@@ -163,6 +163,15 @@ impl Engine {
         adopted.is_ok()
     }
 
+    /// Forgets what a reset of another replica has lifted, for a session that begins here.
+    pub fn lift_carried_over(&self, id: &SessionId, reset: VerdictId) {
+        let carry_overs = &self.tenants.get_or_insert(id).carry_overs;
+        if carry_overs.contains(id) {
+            let left = carry_overs.take(id).after_reset(reset);
+            self.save_carry_over(id, left);
+        }
+    }
+
     /// The sessions with a termination in force, of their own or of a sub-agent.
     pub fn sessions_with_terminations(&self) -> Vec<SessionId> {
         let sessions = self.sessions.iter();

@@ -102,6 +102,7 @@ impl SessionSelector {
             page_token: String::new(),
             status: self.status.unwrap_or_default().into(),
             labels: self.labels.clone(),
+            ..pb::ListSessionsRequest::default()
         }
     }
 

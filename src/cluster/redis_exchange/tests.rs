@@ -85,13 +85,19 @@ fn save(epoch: u64, body: SaveBody) -> SaveCommand {
     }
 }
 
+/// The acts of a session have no order.
+fn sorted(mut reply: TakeReply) -> TakeReply {
+    reply.acts.sort();
+    reply
+}
+
 /// What one command did, as text.
 async fn run(exchange: &dyn Exchange, step: (u32, u32)) -> String {
     let (kind, n) = step;
     let element = vec![format!("element{n}").into_bytes()];
     let (s, id, epoch) = (session("s"), u128::from(n), u64::from(n % 6));
     match kind % 9 {
-        0 | 1 => format!("{:?}", exchange.take(&[s]).await),
+        0 | 1 => format!("{:?}", sorted(exchange.take(&[s]).await.unwrap().remove(0))),
         2 | 3 => format!(
             "{:?}",
             exchange
@@ -102,11 +108,10 @@ async fn run(exchange: &dyn Exchange, step: (u32, u32)) -> String {
             let state = SaveBody::State(element.concat());
             format!("{:?}", exchange.save(&[save(epoch, state)]).await)
         }
-        5 => format!(
-            "{:?} {:?}",
-            exchange.look(&s).await,
-            exchange.owners(&[s.clone()]).await
-        ),
+        5 => {
+            let looked = sorted(exchange.look(&s).await.unwrap());
+            format!("{looked:?} {:?}", exchange.owners(&[s.clone()]).await)
+        }
         6 if n % 4 == 0 => format!("{:?}", exchange.end(&s).await),
         7 if n % 3 == 0 => format!("{:?}", exchange.act(&[act(id, "s", 'T')]).await),
         7 if n % 3 == 1 => format!("{:?}", exchange.act(&[act(id, "s", 'R')]).await),

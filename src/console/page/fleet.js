@@ -168,6 +168,7 @@ function renderRow(node, session) {
 function labels(session) {
   const all = Object.entries(session.labels ?? {}).sort();
   if (session.profile && session.profile !== "default") all.push(["profile", session.profile]);
+  if (session.replica) all.push(["replica", session.replica]);
   if (!all.length) return null;
   return el("div", { class: "labels" }, all.map(([key, value]) => el("span", { class: "label" }, untrusted(`${key}=${value}`))));
 }
