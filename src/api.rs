@@ -11,6 +11,7 @@
 //! Uses: domain, auth, server, engine, store, cluster, feed, telemetry.
 
 mod convert;
+mod deltas;
 mod detection;
 mod direct;
 mod fleet;

@@ -58,9 +58,6 @@ use session_saver::SessionSaver;
 pub use reload::{ConfigReloadError, Reloader};
 pub use resources::{check_startup, find_exposed_key};
 
-/// The time for saving in Redis if open calls have used all of the drain time.
-const SHARE_TIME_MIN: Duration = Duration::from_millis(500);
-
 /// Why the service does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -181,13 +178,8 @@ impl App {
             &config.store,
         );
         saver.restore().await;
-        let cluster = match shared_secret {
-            Some(secret) => {
-                let parts = shared_sessions::parts(&engine, &store, &metrics, tombstone_age_max)?;
-                Some(Cluster::join(config.cluster, secret, parts).await?)
-            }
-            None => None,
-        };
+        let parts = (&engine, &store, &metrics, tombstone_age_max);
+        let cluster = shared_sessions::join(config.cluster, shared_secret, parts).await?;
 
         // Listen: from here on, terminations from before a restart are in force.
         let (grpc, http) = (grpc.listen()?, http.listen()?);
@@ -330,12 +322,7 @@ impl App {
         draining.cancel();
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
         let drained = drain_tasks(tasks, deadline).await;
-        if let (Some(cluster), Some(sharing)) = (&self.cluster, sharing) {
-            cluster
-                .stop(deadline.max(Instant::now() + SHARE_TIME_MIN))
-                .await;
-            sharing.await?;
-        }
+        shared_sessions::leave(self.cluster, sharing, deadline).await?;
         self.saver.save_at_stop(deadline).await;
         let store = self.store.clone();
         close_store(move || store.close(), deadline).await?;

@@ -17,8 +17,6 @@ mod acts;
 mod codec;
 mod exchange;
 mod keys;
-#[cfg(test)]
-mod memory_exchange;
 mod monitor;
 mod ownership;
 mod redis_exchange;
@@ -26,9 +24,11 @@ mod replicas;
 mod saver;
 mod seal;
 mod settings;
-#[cfg(test)]
-mod simulation;
 mod status;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod verdict_feed;
 
 use std::{

@@ -446,18 +446,6 @@ impl Engine {
         terminations.unwrap_or_default()
     }
 
-    /// An equal id whose memory is shared with the session map, for callers that
-    /// store the id.
-    pub fn shared_id(&self, id: &SessionId) -> SessionId {
-        let stored = self.sessions.view(id, |stored, _| stored.clone());
-        stored.unwrap_or_else(|| id.clone())
-    }
-
-    /// Whether the session is live or has a tombstone.
-    pub fn contains(&self, id: &SessionId) -> bool {
-        self.sessions.contains_key(id)
-    }
-
     /// One page of sessions in the order of their ids: at most `limit` with ids
     /// greater than `after`. The second value is the last id of the page, if there
     /// are more sessions.

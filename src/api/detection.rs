@@ -22,7 +22,7 @@ use super::{
     Api, InvalidArgument,
     convert::{self, DecodedEntry, EncodedDeltasRequest, EncodedEventsRequest, decode_entry},
     now, present,
-    shared::CountedEvent,
+    shared::UnsavedEvent,
     terminations::TerminationPushes,
     waiting_responses::{Answer, CountAgain, WaitingResponses},
 };
@@ -289,7 +289,7 @@ impl Api {
     /// Decodes and records the event at this position of its batch.
     fn record_stream_event(
         &self,
-        (position, now, counted): (usize, SystemTime, Option<&mut Vec<CountedEvent>>),
+        (position, now, counted): (usize, SystemTime, Option<&mut Vec<UnsavedEvent>>),
         bytes: Bytes,
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
@@ -310,7 +310,7 @@ impl Api {
     fn record_decoded_event(
         &self,
         DecodedEntry { message, result }: &mut DecodedEntry<pb::Event>,
-        (position, now, shared): (usize, SystemTime, Option<(&mut Vec<CountedEvent>, Bytes)>),
+        (position, now, shared): (usize, SystemTime, Option<(&mut Vec<UnsavedEvent>, Bytes)>),
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> Result<RecordOutcome, pb::Error> {
@@ -346,87 +346,6 @@ impl Api {
         let recorded = result?;
         pushes.track_response(&parsed.session, is_tracked, recorded.verdict.as_deref());
         Ok(recorded)
-    }
-
-    /// The response to a delta, if it needs one.
-    fn answer_delta(
-        &self,
-        DecodedEntry {
-            message: mut delta,
-            result,
-        }: DecodedEntry<pb::Delta>,
-        now: SystemTime,
-        pushes: &TerminationPushes,
-    ) -> Option<Answer<pb::StreamDeltasResponse>> {
-        let parsed = result
-            .and_then(|()| pushes.resolve_session(&delta.session_id))
-            .and_then(|(session, is_tracked)| {
-                Ok((convert::parse_delta(session, &mut delta)?, is_tracked))
-            });
-        let (parsed, is_tracked) = match parsed {
-            Ok(parsed) => parsed,
-            Err(invalid) => return Some(self.reject_delta(delta, invalid, pushes).into()),
-        };
-        // Record it. Most deltas need no response.
-        let record = || self.record_delta(&parsed, now);
-        let (result, copy) = match &self.cluster {
-            Some(cluster) => cluster.count_in_copy(&parsed.session, record),
-            None => (record(), 0),
-        };
-        match result {
-            Ok(recorded) => {
-                let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
-                pushes.track_response(&parsed.session, is_tracked, verdict);
-                let recorded = recorded?;
-                let action = recorded.action();
-                let shared = self.save_whole(&parsed.session, (&recorded, copy));
-                let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
-                let response = pb::StreamDeltasResponse {
-                    standing: recorded.standing.as_ref().map(present::standing_to_pb),
-                    state_lost: recorded.state_lost,
-                    action: present::action_to_pb(action).into(),
-                    verdict,
-                    ..present::build_delta_response(delta.session_id, parsed)
-                };
-                Some(Answer {
-                    response,
-                    unsettled,
-                    shared,
-                })
-            }
-            Err(refused) => {
-                let response = pb::StreamDeltasResponse {
-                    error: Some(refused.into()),
-                    ..present::build_delta_response(delta.session_id, parsed)
-                };
-                Some(response.into())
-            }
-        }
-    }
-
-    /// The response to an invalid delta. Only ids that are valid are sent back.
-    fn reject_delta(
-        &self,
-        delta: pb::Delta,
-        invalid: InvalidArgument,
-        pushes: &TerminationPushes,
-    ) -> pb::StreamDeltasResponse {
-        let error = Some(self.count_rejected(invalid).into());
-        if pushes.resolve_session(&delta.session_id).is_err() {
-            return pb::StreamDeltasResponse {
-                error,
-                ..pb::StreamDeltasResponse::default()
-            };
-        }
-        let [agent_id, turn_id] = convert::valid_delta_ids(delta.agent_id, delta.turn_id);
-        pb::StreamDeltasResponse {
-            session_id: delta.session_id,
-            agent_id,
-            turn_id,
-            end_of_turn: delta.end_of_turn,
-            error,
-            ..pb::StreamDeltasResponse::default()
-        }
     }
 
     fn serve_stream<K: StreamHandler>(

@@ -2,9 +2,7 @@
 
 use tonic::{Response, Status, metadata::MetadataMap};
 
-use super::{
-    Api, convert, paging::parse_page_size, peers::Peers, present, sessions::RpcResult,
-};
+use super::{Api, convert, paging::parse_page_size, peers::Peers, present, sessions::RpcResult};
 use crate::{
     auth::Caller,
     domain::{Action, Tenant},
@@ -36,7 +34,9 @@ impl Api {
         };
         let request = pb::ListSessionsRequest {
             page_size: i32::try_from((skip + limit).min(PEER_SESSIONS_MAX)).unwrap_or(i32::MAX),
-            status: filter.status.map_or(0, |status| present::status_to_pb(status).into()),
+            status: filter
+                .status
+                .map_or(0, |status| present::status_to_pb(status).into()),
             worst_first: true,
             search: filter.words.join(" "),
             detector: filter.detector.clone(),
@@ -78,7 +78,9 @@ impl Api {
         let counts = counts.into_iter();
         Ok(FleetList {
             sessions: rows,
-            counts: counts.map(|(name, count)| (name.to_owned(), count)).collect(),
+            counts: counts
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
         })
     }
 
@@ -89,8 +91,8 @@ impl Api {
         request: pb::ListSessionsRequest,
         peers: Option<Peers>,
     ) -> RpcResult<pb::ListSessionsResponse> {
-        let size = parse_page_size(request.page_size)
-            .map_err(|invalid| self.count_rejected(invalid))?;
+        let size =
+            parse_page_size(request.page_size).map_err(|invalid| self.count_rejected(invalid))?;
         let filter = parse_filter(caller.tenant.clone(), &request)
             .map_err(|invalid| self.count_rejected(invalid))?;
         let own = self.rank_own(filter, 0, size).await?.into_response();

@@ -201,8 +201,13 @@ fn severity_key(session: &pb::Session) -> (u8, i32, u64, u64, i32) {
         pb::SessionStatus::Terminated => 1,
         pb::SessionStatus::Ended | pb::SessionStatus::Unspecified => 0,
     };
-    let last = session.termination.as_ref().or(session.last_verdicts.last());
-    let action = last.filter(|verdict| !verdict.shadow).map_or(0, |it| it.action);
+    let last = session
+        .termination
+        .as_ref()
+        .or(session.last_verdicts.last());
+    let action = last
+        .filter(|verdict| !verdict.shadow)
+        .map_or(0, |it| it.action);
     let trends = session.trends.iter().filter_map(|it| it.trend);
     let trend = trends.map(|it| it.ema).fold(0.0, f64::max);
     let wasted = session.wasted.unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// An event that was counted, until its session is saved.
-pub(super) struct CountedEvent {
+pub(super) struct UnsavedEvent {
     position: usize,
     event: Event,
     change: Change,
@@ -29,7 +29,7 @@ pub(super) struct CountedEvent {
 /// What a response of a stream waits for.
 pub(super) struct SharedAnswer {
     wait: SaveWait,
-    events: Vec<CountedEvent>,
+    events: Vec<UnsavedEvent>,
     attempts: u32,
 }
 
@@ -102,12 +102,12 @@ impl Api {
         bytes: Bytes,
         (position, at): (usize, SystemTime),
         last_finished_at: &mut Instant,
-    ) -> (Result<RecordOutcome, RecordError>, Option<CountedEvent>) {
+    ) -> (Result<RecordOutcome, RecordError>, Option<UnsavedEvent>) {
         let (result, copy) =
             cluster.count_in_copy(&event.session, || self.record(event, at, last_finished_at));
         let recorded = result.as_ref().ok();
         let change = recorded.and_then(|it| change_of(event, &bytes, (it, copy), at));
-        let counted = change.map(|change| CountedEvent {
+        let counted = change.map(|change| UnsavedEvent {
             position,
             event: event.clone(),
             change,
@@ -117,7 +117,7 @@ impl Api {
     }
 
     /// Saves the sessions of counted events. `None`: nobody has to wait.
-    pub(super) fn save_counted(&self, events: Vec<CountedEvent>) -> Option<Box<SharedAnswer>> {
+    pub(super) fn save_counted(&self, events: Vec<UnsavedEvent>) -> Option<Box<SharedAnswer>> {
         let changes = events
             .iter()
             .map(|counted| (counted.event.session.clone(), counted.change.clone()));
@@ -206,7 +206,7 @@ impl SharedAnswer {
         }
         let mut again = Vec::new();
         for counted in self.events {
-            let CountedEvent {
+            let UnsavedEvent {
                 position,
                 event,
                 bytes,

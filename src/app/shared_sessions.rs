@@ -2,10 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::{
+    task::{JoinError, JoinHandle},
+    time::Instant,
+};
+
 use super::StartError;
 use crate::{
     api,
-    cluster::{self, ClusterParts, JoinError, Settings},
+    cluster::{self, Cluster, ClusterParts, Settings},
     domain::clock,
     engine::Engine,
     notify,
@@ -14,6 +19,9 @@ use crate::{
     telemetry::Metrics,
 };
 
+/// The time for saving in Redis if open calls have used all of the drain time.
+const SHARE_TIME_MIN: Duration = Duration::from_millis(500);
+
 /// The secret of the cluster. `None`: there is no cluster.
 pub(super) fn load_secret(settings: &Settings) -> Result<Option<Secret>, StartError> {
     if !settings.is_on() {
@@ -21,17 +29,25 @@ pub(super) fn load_secret(settings: &Settings) -> Result<Option<Secret>, StartEr
     }
     // For TLS to Redis.
     notify::install_crypto_provider();
-    let secret = cluster::load_secret(settings).map_err(JoinError::from)?;
+    let secret = cluster::load_secret(settings).map_err(cluster::JoinError::from)?;
     Ok(Some(secret))
 }
 
-pub(super) fn parts(
-    engine: &Arc<Engine>,
-    store: &Arc<Store>,
-    metrics: &Arc<Metrics>,
-    tombstone_age_max: Duration,
-) -> Result<ClusterParts, StartError> {
-    Ok(ClusterParts {
+/// Joins the cluster, if there is one.
+pub(super) async fn join(
+    settings: Settings,
+    secret: Option<Secret>,
+    (engine, store, metrics, tombstone_age_max): (
+        &Arc<Engine>,
+        &Arc<Store>,
+        &Arc<Metrics>,
+        Duration,
+    ),
+) -> Result<Option<Arc<Cluster>>, StartError> {
+    let Some(secret) = secret else {
+        return Ok(None);
+    };
+    let parts = ClusterParts {
         engine: engine.clone(),
         store: store.clone(),
         metrics: metrics.clone(),
@@ -40,5 +56,21 @@ pub(super) fn parts(
         now: clock::now,
         idle_max: engine.idle_max(),
         tombstone_age_max,
-    })
+    };
+    Ok(Some(Cluster::join(settings, secret, parts).await?))
+}
+
+/// Saves what is not saved when the service has drained, and ends the tasks.
+pub(super) async fn leave(
+    cluster: Option<Arc<Cluster>>,
+    running: Option<JoinHandle<()>>,
+    deadline: Instant,
+) -> Result<(), JoinError> {
+    if let (Some(cluster), Some(running)) = (cluster, running) {
+        cluster
+            .stop(deadline.max(Instant::now() + SHARE_TIME_MIN))
+            .await;
+        running.await?;
+    }
+    Ok(())
 }

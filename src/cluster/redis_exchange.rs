@@ -1,20 +1,16 @@
 //! Redis, Valkey and what speaks like them: one server, servers behind Sentinel, or a
 //! cluster.
 
+mod connection;
+mod scripts;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use parking_lot::Mutex;
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult,
-    ServerErrorKind, Value,
-    aio::MultiplexedConnection,
+    Cmd, FromRedisValue, Pipeline, RedisError, Value,
     cluster::ClusterClient,
-    cluster_async::ClusterConnection,
-    sentinel::SentinelClient,
     streams::{StreamRangeReply, StreamReadReply},
 };
 use tonic::async_trait;
@@ -28,11 +24,9 @@ use super::{
     settings::{RedisUrl, Topology},
 };
 use crate::domain::SessionId;
+use connection::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, Link, Servers};
+use scripts::{ACT, END, LEASE, LOOK, TAKE};
 
-/// Bounds each command, so that a server that hangs holds nobody for longer. An answer
-/// waits for less: `cluster.wait_ms`.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// A read waits for a new entry for as long.
 const READ_WAIT: Duration = Duration::from_millis(500);
 /// A replica that has not been heard of for this long is not listed.
@@ -40,98 +34,6 @@ const REPLICA_MILLIS_MAX: u64 = 10_000;
 /// The acts that are kept for replicas that were away.
 const ACTS_MAX: usize = 1_000_000;
 const LAYOUT: &str = "1";
-
-/// Takes a session: the act that stands is asked for first. A terminated session is not
-/// taken. The list moves to a key with the new epoch and owner, which fences the previous
-/// owner.
-const TAKE: &str = r"
-local acts = redis.call('HGETALL', KEYS[2])
-for i = 1, #acts, 2 do
-  if acts[i] == 's' and string.sub(acts[i + 1], 1, 1) == 'T' then return {0, {}, acts, ''} end
-end
-local o = redis.call('GET', KEYS[1])
-local n = (o and tonumber(string.match(o, '^(%d+)')) or 0) + 1
-local new = ARGV[2] .. n .. ' ' .. ARGV[1]
-redis.call('SET', KEYS[1], n .. ' ' .. ARGV[1], 'PX', ARGV[3])
-if o and redis.call('EXISTS', ARGV[2] .. o) == 1 then
-  redis.call('RENAME', ARGV[2] .. o, new)
-else
-  redis.call('RPUSH', new, '')
-end
-redis.call('PEXPIRE', new, ARGV[3])
-return {n, redis.call('LRANGE', new, 0, -1), acts, o or ''}";
-
-/// The same without changing anything.
-const LOOK: &str = r"
-local o = redis.call('GET', KEYS[1])
-local n = o and tonumber(string.match(o, '^(%d+)')) or 0
-local list = o and redis.call('LRANGE', ARGV[2] .. o, 0, -1) or {}
-return {n, list, redis.call('HGETALL', KEYS[2]), o or ''}";
-
-/// Acts on a session. An older act is refused; one of the session clears what is older and
-/// takes the session from its owner.
-const ACT: &str = r"
-local function id(value) return string.sub(value, 2, 33) end
-local s = redis.call('HGET', KEYS[1], 's')
-if s and id(s) > ARGV[2] then return s end
-local f = redis.call('HGET', KEYS[1], ARGV[1])
-if f and id(f) > ARGV[2] then return f end
-if f and id(f) == ARGV[2] then return 1 end
-if ARGV[1] == 's' then
-  local all = redis.call('HGETALL', KEYS[1])
-  for i = 1, #all, 2 do
-    if id(all[i + 1]) < ARGV[2] then redis.call('HDEL', KEYS[1], all[i]) end
-  end
-  local o = redis.call('GET', KEYS[2])
-  if o then
-    redis.call('DEL', ARGV[5] .. o)
-    local n = tonumber(string.match(o, '^(%d+)')) + 1
-    redis.call('SET', KEYS[2], n .. ' -', 'PX', ARGV[4])
-  end
-end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
-end
-return 1";
-
-/// Ends a session: nobody owns it, and its state is gone.
-const END: &str = r"
-local o = redis.call('GET', KEYS[1])
-if o then
-  redis.call('DEL', ARGV[1] .. o)
-  local n = tonumber(string.match(o, '^(%d+)')) + 1
-  redis.call('SET', KEYS[1], n .. ' -', 'PX', ARGV[2])
-end
-return 1";
-
-/// Holds a lease: takes it if nobody has it, and extends it if it is ours.
-const LEASE: &str = r"
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1";
-
-#[derive(Clone)]
-enum Connection {
-    Single(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
-
-enum Servers {
-    Single(redis::Client),
-    Sentinel(tokio::sync::Mutex<SentinelClient>),
-    Cluster(ClusterClient),
-}
-
-/// A connection that is made again after it broke. Commands of different kinds have
-/// connections of their own, because a read that waits holds up those behind it.
-#[derive(Default)]
-struct Link {
-    open: Mutex<Option<Connection>>,
-    /// One task connects at a time.
-    connecting: tokio::sync::Mutex<()>,
-}
 
 pub struct RedisExchange {
     servers: Servers,
@@ -194,106 +96,6 @@ impl RedisExchange {
             .await?;
         let is_known = known.split(' ').next() == Some(LAYOUT);
         Ok(is_known.then_some(known))
-    }
-
-    async fn connect(&self) -> RedisResult<Connection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(COMMAND_TIMEOUT));
-        Ok(match &self.servers {
-            Servers::Single(client) => Connection::Single(
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await?,
-            ),
-            Servers::Sentinel(client) => {
-                let mut client = client.lock().await;
-                let connection = client.get_async_connection_with_config(&config).await?;
-                Connection::Single(connection)
-            }
-            Servers::Cluster(client) => Connection::Cluster(client.get_async_connection().await?),
-        })
-    }
-
-    async fn connection(&self, link: &Link) -> RedisResult<Connection> {
-        let open = link.open.lock().clone();
-        if let Some(open) = open {
-            return Ok(open);
-        }
-        let _connecting = link.connecting.lock().await;
-        let open = link.open.lock().clone();
-        if let Some(open) = open {
-            return Ok(open);
-        }
-        let timeout = tokio::time::timeout(COMMAND_TIMEOUT, self.connect());
-        let connected = timeout
-            .await
-            .unwrap_or_else(|_| Err((ErrorKind::Io, "no connection in time").into()))?;
-        *link.open.lock() = Some(connected.clone());
-        Ok(connected)
-    }
-
-    async fn run<T: FromRedisValue>(&self, link: &Link, command: &Cmd) -> ExchangeResult<T> {
-        let sent = async {
-            match self.connection(link).await? {
-                Connection::Single(mut connection) => command.query_async(&mut connection).await,
-                Connection::Cluster(mut connection) => command.query_async(&mut connection).await,
-            }
-        };
-        sent.await.map_err(|error| self.lost(link, &error))
-    }
-
-    /// Runs pipelines, each of the keys of one session. One server gets them as one.
-    async fn run_all(
-        &self,
-        link: &Link,
-        pipelines: Vec<Pipeline>,
-    ) -> ExchangeResult<Vec<Vec<RedisResult<Value>>>> {
-        let sent = async {
-            match self.connection(link).await? {
-                Connection::Single(mut connection) => {
-                    let mut all = redis::pipe();
-                    let mut lengths = Vec::with_capacity(pipelines.len());
-                    for pipeline in &pipelines {
-                        lengths.push(pipeline.len());
-                        for command in pipeline.cmd_iter() {
-                            all.add_command(command.clone());
-                        }
-                    }
-                    all.ignore_errors();
-                    let replies: Vec<RedisResult<Value>> = all.query_async(&mut connection).await?;
-                    let mut replies = replies.into_iter();
-                    let each = lengths.into_iter();
-                    Ok(each
-                        .map(|len| replies.by_ref().take(len).collect())
-                        .collect())
-                }
-                Connection::Cluster(connection) => {
-                    let each = pipelines.into_iter().map(|mut pipeline| {
-                        let mut connection = connection.clone();
-                        async move {
-                            pipeline.ignore_errors();
-                            let replies: RedisResult<Vec<RedisResult<Value>>> =
-                                pipeline.query_async(&mut connection).await;
-                            replies
-                        }
-                    });
-                    join_all(each).await.into_iter().collect()
-                }
-            }
-        };
-        let sent: RedisResult<Vec<Vec<RedisResult<Value>>>> = sent.await;
-        sent.map_err(|error| self.lost(link, &error))
-    }
-
-    /// Forgets a connection that cannot be used any more.
-    fn lost(&self, link: &Link, error: &RedisError) -> ExchangeError {
-        let is_demoted = error.code() == Some("READONLY");
-        if is_demoted || error.is_unrecoverable_error() || error.is_io_error() || error.is_timeout()
-        {
-            *link.open.lock() = None;
-        }
-        to_error(error)
     }
 
     fn take_pipeline(&self, script: &str, session: &SessionId) -> Pipeline {
@@ -619,24 +421,4 @@ fn parse_take(value: Value) -> ExchangeResult<TakeReply> {
 
 fn parse<T: FromRedisValue>(value: Value) -> ExchangeResult<T> {
     T::from_redis_value(value).map_err(|_| ExchangeError::Refused("unexpected reply".to_owned()))
-}
-
-/// The kind and the detail of an error. The detail of a server never has a password.
-fn to_error(error: &RedisError) -> ExchangeError {
-    let text = match error.detail() {
-        Some(detail) => format!("{}: {detail}", error.category()),
-        None => error.to_string(),
-    };
-    let is_of_server = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    if error.code() == Some("OOM") {
-        ExchangeError::Full(text)
-    } else if matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ResponseError)
-    ) && is_of_server
-    {
-        ExchangeError::Refused(text)
-    } else {
-        ExchangeError::Unreachable(text)
-    }
 }

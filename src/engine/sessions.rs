@@ -115,6 +115,18 @@ impl Engine {
         Slot::Live(Box::new(session))
     }
 
+    /// An equal id whose memory is shared with the session map, for callers that
+    /// store the id.
+    pub fn shared_id(&self, id: &SessionId) -> SessionId {
+        let stored = self.sessions.view(id, |stored, _| stored.clone());
+        stored.unwrap_or_else(|| id.clone())
+    }
+
+    /// Whether the session is live or has a tombstone.
+    pub fn contains(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id)
+    }
+
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
         let view = self.sessions.view(id, |id, slot| slot.view(id))?;
         Some(SessionView {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::*;
-use crate::{cluster::memory_exchange::MemoryExchange, domain::VerdictId};
+use crate::{cluster::testing::MemoryExchange, domain::VerdictId};
 
 /// A server that ends with the test.
 struct RedisServer {
@@ -92,10 +92,15 @@ fn sorted(mut reply: TakeReply) -> TakeReply {
 }
 
 /// What one command did, as text.
-async fn run(exchange: &dyn Exchange, step: (u32, u32)) -> String {
+async fn run(exchange: &dyn Exchange, number: u128, step: (u32, u32)) -> String {
     let (kind, n) = step;
     let element = vec![format!("element{n}").into_bytes()];
-    let (s, id, epoch) = (session("s"), u128::from(n), u64::from(n % 6));
+    let s = session("s");
+    // Mostly newer than those before, so that a termination is lifted again.
+    let id = number + u128::from(n % 8);
+    let owner = exchange.owners(&[s.clone()]).await.unwrap().remove(0);
+    let epoch = owner.map_or(0, |it| it.epoch);
+    let epoch = epoch.saturating_sub(u64::from(n % 3 == 0));
     match kind % 9 {
         0 | 1 => format!("{:?}", sorted(exchange.take(&[s]).await.unwrap().remove(0))),
         2 | 3 => format!(
@@ -144,8 +149,8 @@ async fn the_scripts_do_what_the_map_in_memory_does() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let step = (state >> 16, (state >> 8) % 64);
         let replica = (state >> 4) as usize % 2;
-        let real = run(&redis[replica], step).await;
-        let model = run(&maps[replica], step).await;
+        let real = run(&redis[replica], number, step).await;
+        let model = run(&maps[replica], number, step).await;
         assert_eq!(real, model, "command {number}: {step:?}");
         saved += usize::from(real.contains("Saved"));
     }

@@ -18,9 +18,9 @@ use super::{
     acts::Acts,
     codec::{Codec, EventRecord},
     exchange::{ActCommand, ActReply, KIND_RESET, SaveCommand, SaveReply, TakeReply},
-    memory_exchange::MemoryServer,
     ownership::{Change, Ownerships, SavePlan},
     seal::ClusterSealer,
+    testing::MemoryServer,
 };
 use crate::{
     api::decode_shared_event,
