@@ -159,14 +159,12 @@ impl App {
         let secret = session_saver::load_secret(&config.store);
         // Replicas must compute the same signatures.
         let shared_secret = shared_sessions::load_secret(&config.cluster)?;
-        let signing = shared_secret.as_ref().or(secret.as_ref());
-        let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            session_saver::run_mode(signing),
+            session_saver::run_mode(shared_secret.as_ref().or(secret.as_ref())),
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
@@ -178,7 +176,7 @@ impl App {
             &config.store,
         );
         saver.restore().await;
-        let parts = (&engine, &store, &metrics, tombstone_age_max);
+        let parts = (&engine, &store, &metrics);
         let cluster = shared_sessions::join(config.cluster, shared_secret, parts).await?;
 
         // Listen: from here on, terminations from before a restart are in force.
@@ -189,8 +187,8 @@ impl App {
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
         let auth_delays = context.auth_delays.clone();
-        let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
-        let api = api.with_cluster(cluster.clone());
+        let api = Api::new(engine.clone(), store.clone(), Arc::new(context))
+            .with_cluster(cluster.clone());
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
             api: api.clone(),

@@ -248,7 +248,8 @@ impl Cluster {
 
     /// Takes the sessions that this replica does not have. If that takes too long, it goes on
     /// with what it has.
-    pub async fn own<'a>(&self, sessions: impl IntoIterator<Item = &'a SessionId>) {
+    /// Returns whether it had to.
+    pub async fn own<'a>(&self, sessions: impl IntoIterator<Item = &'a SessionId>) -> bool {
         let mut missing: Vec<SessionId> = Vec::new();
         for session in sessions {
             if self.sessions.needs_take(session) && !missing.contains(session) {
@@ -256,12 +257,13 @@ impl Cluster {
             }
         }
         if missing.is_empty() || !self.status.is_usable() {
-            return;
+            return false;
         }
         let taken = time::timeout(self.wait_max, self.take_now(&missing)).await;
         if taken.is_err() {
             self.metrics.count_cluster(ClusterCount::Late, 1);
         }
+        true
     }
 
     /// Counts something in the copy of a session, and returns the copy.

@@ -438,8 +438,11 @@ impl Api {
             }
             // Handle it.
             if let Some(cluster) = &self.cluster {
-                self.own_entries(cluster, K::entries(&message), pushes)
-                    .await;
+                let taken = self.own_entries(cluster, K::entries(&message), pushes);
+                // What was counted in a copy that was replaced is counted again first.
+                if taken.await || waiting.has_moved() {
+                    waiting.finish_saving().await;
+                }
             }
             let answers = traces::message_span(K::RPC)
                 .in_scope(|| K::handle(self, message, now.into_std(), pushes))

@@ -73,13 +73,13 @@ fn change_of(
 }
 
 impl Api {
-    /// Takes the sessions of a message's entries.
+    /// Takes the sessions of a message's entries. Returns whether it had to.
     pub(super) async fn own_entries(
         &self,
         cluster: &Cluster,
         entries: &[Bytes],
         pushes: &TerminationPushes,
-    ) {
+    ) -> bool {
         let mut sessions: Vec<SessionId> = Vec::with_capacity(entries.len());
         for entry in entries {
             let Ok(EntrySession { session_id }) = EntrySession::decode(entry.clone()) else {
@@ -91,7 +91,7 @@ impl Api {
                 sessions.push(session);
             }
         }
-        cluster.own(&sessions).await;
+        cluster.own(&sessions).await
     }
 
     /// Counts an event of a stream. It is kept until its session is saved.
@@ -190,7 +190,7 @@ impl SharedAnswer {
 
     /// Counts the events of sessions that moved again, and only those.
     pub fn count_again<T: CountAgain>(
-        self: Box<Self>,
+        self,
         api: &Api,
         answer: &mut Answer<T>,
         outcome: &SaveOutcome,

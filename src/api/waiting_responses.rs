@@ -47,6 +47,8 @@ pub(super) struct WaitingResponses<'a, T> {
     waiting: VecDeque<(VerdictId, T)>,
     /// Those whose sessions are being saved, oldest first.
     saving: VecDeque<(Answer<T>, Box<SharedAnswer>)>,
+    /// A session has moved while responses waited for it.
+    has_moved: bool,
     /// The encoded size of the waiting responses.
     bytes: usize,
 }
@@ -58,6 +60,7 @@ impl<'a, T: CountAgain> WaitingResponses<'a, T> {
             responses,
             waiting: VecDeque::new(),
             saving: VecDeque::new(),
+            has_moved: false,
             bytes: 0,
         }
     }
@@ -121,7 +124,8 @@ impl<'a, T: CountAgain> WaitingResponses<'a, T> {
             return;
         };
         self.bytes -= answer.response.encoded_len();
-        shared.count_again(self.api, &mut answer, outcome);
+        self.has_moved |= !outcome.moved.is_empty();
+        (*shared).count_again(self.api, &mut answer, outcome);
         match answer.shared.take() {
             // Before the others, which came later.
             Some(shared) => {
@@ -153,6 +157,20 @@ impl<'a, T: CountAgain> WaitingResponses<'a, T> {
         while !self.is_empty() {
             self.send_settled().await;
         }
+    }
+
+    /// Whether events before the next may have to be counted again.
+    pub fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
+    /// Waits until the sessions of all responses are saved, within `cluster.wait_ms` each.
+    pub async fn finish_saving(&mut self) {
+        while let Some((_, shared)) = self.saving.front_mut() {
+            let outcome = shared.wait().await;
+            self.end_saving(&outcome);
+        }
+        self.has_moved = false;
     }
 
     fn is_empty(&self) -> bool {

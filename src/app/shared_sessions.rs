@@ -37,12 +37,7 @@ pub(super) fn load_secret(settings: &Settings) -> Result<Option<Secret>, StartEr
 pub(super) async fn join(
     settings: Settings,
     secret: Option<Secret>,
-    (engine, store, metrics, tombstone_age_max): (
-        &Arc<Engine>,
-        &Arc<Store>,
-        &Arc<Metrics>,
-        Duration,
-    ),
+    (engine, store, metrics): (&Arc<Engine>, &Arc<Store>, &Arc<Metrics>),
 ) -> Result<Option<Arc<Cluster>>, StartError> {
     let Some(secret) = secret else {
         return Ok(None);
@@ -55,7 +50,7 @@ pub(super) async fn join(
         decode_event: api::decode_shared_event,
         now: clock::now,
         idle_max: engine.idle_max(),
-        tombstone_age_max,
+        tombstone_age_max: engine.tombstone_retention(),
     };
     Ok(Some(Cluster::join(settings, secret, parts).await?))
 }

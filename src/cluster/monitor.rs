@@ -76,7 +76,7 @@ impl Cluster {
         loop {
             ticks.tick().await;
             seconds += 1;
-            if seconds % CLEAN_SECS == 0 {
+            if seconds.is_multiple_of(CLEAN_SECS) {
                 self.sessions.remove_closed();
             }
             let unsaved = if self.sessions.take_may_be_unsaved() {

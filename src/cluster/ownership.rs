@@ -133,16 +133,13 @@ impl Ownerships {
         &self.replayer
     }
 
-    /// Whether the session must be taken before its next event. A termination stands here
-    /// without that.
+    /// Whether the session must be taken before its next event. A terminated one is asked for
+    /// each time: it may have been reset.
     pub fn needs_take(&self, id: &SessionId) -> bool {
         let generation = self.generation.load(Relaxed);
         let owned = self.sessions.get(id);
         let is_owned = owned.is_some_and(|it| it.is_valid && it.generation == generation);
-        if is_owned && self.engine.freezer().is_live(id) {
-            return false;
-        }
-        !self.engine.is_terminated(id)
+        !(is_owned && self.engine.freezer().is_live(id))
     }
 
     /// What was taken before must be taken again.
@@ -204,6 +201,9 @@ impl Ownerships {
         acts.sort_unstable_by_key(|act| act.verdict.id);
         for reset in acts.iter().filter(|act| act.effect == Effect::Reset) {
             self.engine.lift_carried_over(id, reset.verdict.id);
+            if self.engine.is_terminated(id) {
+                self.engine.adopt(reset, now);
+            }
         }
         if reply.epoch == 0 {
             self.sessions.remove(id);
@@ -462,8 +462,11 @@ fn keeps_copy(owned: &Ownership, reply: &TakeReply, saved: &SavedSession, me: &s
     match &reply.previous {
         // Nobody has taken it since.
         Some(previous) if previous.name == me && previous.epoch == owned.epoch => true,
-        // What is saved counts. Only a server that has lost writes has less of it.
-        _ if saved.has_state => saved.events < owned.saved_through,
+        // What is saved counts. Less of it, of an earlier epoch, is there only after the server
+        // has lost writes.
+        Some(previous) if saved.has_state => {
+            previous.epoch <= owned.epoch && saved.events < owned.saved_through
+        }
         // The server has lost it.
         None => true,
         // It has ended or was reset since, unless our copy is of later.

@@ -23,8 +23,9 @@ use crate::{domain::SessionId, telemetry::ClusterCount};
 
 /// The sessions of one pipeline.
 const BATCH_MAX: usize = 1_024;
-/// How often an event is counted again because its session moved.
-pub const ATTEMPTS_MAX: u32 = 3;
+/// How often an event is counted because its session moved meanwhile. Two replicas that get
+/// events of one session at the same time take it from each other each time.
+pub const ATTEMPTS_MAX: u32 = 8;
 /// The pause after a failure.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
@@ -261,11 +262,10 @@ impl Cluster {
                 queued.attempts += 1;
                 let is_moved = self.sessions.is_replaced(&session, queued.change.copy)
                     || self.sessions.engine().is_terminated(&session);
+                let is_awaited = queued.ticket.as_ref().is_some_and(|it| !it.is_abandoned());
                 if queued.ticket.is_some() && is_moved {
                     settle(&session, vec![queued], true);
-                } else if queued.attempts > ATTEMPTS_MAX
-                    || (!taken && queued.ticket.as_ref().is_none_or(SaveTicket::is_abandoned))
-                {
+                } else if !is_awaited && (!taken || queued.attempts > ATTEMPTS_MAX) {
                     self.sessions.mark_dirty(&session);
                     settle(&session, vec![queued], false);
                 } else {

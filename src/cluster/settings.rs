@@ -211,9 +211,8 @@ fn sentinel(
     user: String,
     password: Option<String>,
 ) -> Result<SentinelClient, RedisError> {
-    let mut builder =
-        SentinelClientBuilder::new(addresses, master.to_owned(), SentinelServerType::Master)?
-            .set_client_to_redis_db(database);
+    let mut builder = SentinelClientBuilder::new(addresses, master, SentinelServerType::Master)?
+        .set_client_to_redis_db(database);
     if !user.is_empty() {
         builder = builder.set_client_to_redis_username(user);
     }

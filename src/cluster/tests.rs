@@ -500,7 +500,8 @@ impl<'a> World<'a> {
     /// An operator terminates or resets the session.
     fn act(&mut self, node: usize) {
         let (process, now) = (self.process(node), self.now());
-        if process.sessions.needs_take(&self.session) {
+        let is_terminated = process.engine.is_terminated(&self.session);
+        if process.sessions.needs_take(&self.session) && !is_terminated {
             return;
         }
         let request = OperatorRequest {

@@ -303,7 +303,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn tombstone_retention(&self) -> Duration {
+    /// How long a termination is in force.
+    pub fn tombstone_retention(&self) -> Duration {
         Duration::from_secs(self.config.load().limits.tombstone_secs_max)
     }
 

@@ -81,7 +81,7 @@ fn save(epoch: u64, body: SaveBody) -> SaveCommand {
         session: session("s"),
         epoch,
         body,
-        extends_owner: epoch % 2 == 0,
+        extends_owner: epoch.is_multiple_of(2),
     }
 }
 
@@ -98,7 +98,11 @@ async fn run(exchange: &dyn Exchange, number: u128, step: (u32, u32)) -> String 
     let s = session("s");
     // Mostly newer than those before, so that a termination is lifted again.
     let id = number + u128::from(n % 8);
-    let owner = exchange.owners(&[s.clone()]).await.unwrap().remove(0);
+    let owner = exchange
+        .owners(std::slice::from_ref(&s))
+        .await
+        .unwrap()
+        .remove(0);
     let epoch = owner.map_or(0, |it| it.epoch);
     let epoch = epoch.saturating_sub(u64::from(n % 3 == 0));
     match kind % 9 {
@@ -115,7 +119,10 @@ async fn run(exchange: &dyn Exchange, number: u128, step: (u32, u32)) -> String 
         }
         5 => {
             let looked = sorted(exchange.look(&s).await.unwrap());
-            format!("{looked:?} {:?}", exchange.owners(&[s.clone()]).await)
+            format!(
+                "{looked:?} {:?}",
+                exchange.owners(std::slice::from_ref(&s)).await
+            )
         }
         6 if n % 4 == 0 => format!("{:?}", exchange.end(&s).await),
         7 if n % 3 == 0 => format!("{:?}", exchange.act(&[act(id, "s", 'T')]).await),

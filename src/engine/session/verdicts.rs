@@ -324,6 +324,11 @@ impl Session {
         Some(())
     }
 
+    /// Whether verdicts are only reported.
+    fn is_shadow(&self) -> bool {
+        self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some()
+    }
+
     /// Builds a verdict from a decision, issues it, and applies a termination.
     pub(super) fn issue_verdict(
         &mut self,
@@ -333,9 +338,7 @@ impl Session {
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         // A verdict that is not acted on counts for no breaker.
-        let shadow = self.profile.policy.shadow
-            || self.verdict_history.snoozed_until.is_some()
-            || ctx.is_replay;
+        let shadow = self.is_shadow() || ctx.is_replay;
         if !shadow {
             self.apply_breaker(&mut decision, obs, ctx)?;
         }
@@ -390,8 +393,8 @@ impl Session {
         } else {
             Effect::None
         };
-        let issuer = &ctx.issuer;
-        let verdict = issuer.issue(verdict, &self.labels, &profile.name, effect, obs.now);
+        let (labels, name) = (&self.labels, &profile.name);
+        let verdict = ctx.issuer.issue(verdict, labels, name, effect, obs.now);
         ctx.metrics
             .count_verdict(decision.detector, decision.action);
         // Apply a termination.
