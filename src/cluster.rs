@@ -330,14 +330,20 @@ impl Cluster {
         let engine = self.sessions.engine();
         let replayer = self.sessions.replayer();
         let call = (agent, call);
-        Some(engine.check_call_of(session, &shared, call, replayer, (self.now)()))
+        Some(
+            engine
+                .handover()
+                .check_call_of(session, &shared, call, replayer, (self.now)()),
+        )
     }
 
     /// A session that another replica has. `None`: this replica has it, or it is unknown.
     pub async fn detail(&self, session: &SessionId) -> Option<SessionDetail> {
         let shared = self.look(session).await?;
         let engine = self.sessions.engine();
-        engine.detail_of(session, &shared, self.sessions.replayer(), (self.now)())
+        engine
+            .handover()
+            .detail_of(session, &shared, self.sessions.replayer(), (self.now)())
     }
 
     /// Reads a session without taking it, and adopts what stands against it.

@@ -4,7 +4,7 @@
 //! other client needs is computed here: the fleet ordered by severity, verdicts
 //! per minute, precision, and the policy in force.
 //!
-//! Uses: domain, auth, ingest, engine, store, feed, telemetry, server, api.
+//! Uses: domain, auth, ingest, engine, store, cluster, feed, telemetry, server, api.
 
 pub mod browser_guard;
 mod calls;

@@ -49,7 +49,7 @@ pub use breaker::BreakerSettings;
 pub use disobedience::LateInput;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use freeze::{SessionFreezer, ThawOutcome};
-pub use handover::{Replayer, SharedSession};
+pub use handover::{Replayer, SessionHandover, SharedSession};
 pub use issuer::RunMode;
 pub use limits::Limits;
 pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
@@ -211,6 +211,11 @@ impl Engine {
     /// Freezes and thaws sessions.
     pub fn freezer(&self) -> SessionFreezer<'_> {
         SessionFreezer::new(self)
+    }
+
+    /// Takes sessions over from other replicas.
+    pub fn handover(&self) -> SessionHandover<'_> {
+        SessionHandover::new(self)
     }
 
     /// Restores the terminations and snoozes that were in force when the previous

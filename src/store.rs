@@ -66,7 +66,7 @@ pub use backup::{RestoreChanges, RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
-pub use record::{decode_record, encode_record};
+pub use record::{decode as decode_record, encode_record};
 pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 

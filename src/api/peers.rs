@@ -9,10 +9,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use thiserror::Error;
+use tokio::time::error::Elapsed;
 use tonic::{
     Request, Status,
     metadata::MetadataMap,
-    transport::{ClientTlsConfig, Endpoint},
+    transport::{self, ClientTlsConfig, Endpoint},
 };
 
 use crate::{
@@ -28,6 +30,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// As for the command line: a thousand sessions with their verdicts.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const UNREACHED: &str = "not reached";
+
+/// Why a replica is not in a list.
+#[derive(Debug, Error)]
+enum PeerError {
+    #[error("its address cannot be used: {0}")]
+    Address(#[from] transport::Error),
+    #[error("it has refused: {}", .0.message())]
+    Refused(#[from] Status),
+    #[error("it has not answered in time")]
+    Late(#[from] Elapsed),
+}
 
 /// The other replicas, for a call of a client.
 pub(super) struct Peers {
@@ -130,8 +143,8 @@ impl Peers {
             let mut replica = replica_to_pb(replica);
             match answer {
                 Some(Ok(page)) => pages.push(page),
-                Some(Err(status)) => {
-                    tracing::debug!(code = ?status.code(), "a replica has not answered");
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "a replica has not answered");
                     UNREACHED.clone_into(&mut replica.health);
                 }
                 None => {}
@@ -146,7 +159,7 @@ impl Peers {
         &self,
         address: String,
         message: pb::ListSessionsRequest,
-    ) -> Result<pb::ListSessionsResponse, Status> {
+    ) -> Result<pb::ListSessionsResponse, PeerError> {
         let mut request = Request::new(message);
         *request.metadata_mut() = self.metadata.clone();
         let called = async {
@@ -155,22 +168,18 @@ impl Peers {
             } else {
                 format!("http://{address}")
             };
-            let invalid = |_| Status::from_error("the address of a replica is invalid".into());
             let is_encrypted = uri.starts_with("https://");
-            let mut endpoint = Endpoint::from_shared(uri).map_err(invalid)?;
+            let mut endpoint = Endpoint::from_shared(uri)?;
             if is_encrypted {
                 let tls = ClientTlsConfig::new().with_enabled_roots();
-                endpoint = endpoint.tls_config(tls).map_err(invalid)?;
+                endpoint = endpoint.tls_config(tls)?;
             }
             let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy();
             let mut client =
                 SessionServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
             Ok(client.list_sessions(request).await?.into_inner())
         };
-        let late = |_| Status::from_error("a replica has not answered in time".into());
-        tokio::time::timeout(CALL_TIMEOUT, called)
-            .await
-            .map_err(late)?
+        tokio::time::timeout(CALL_TIMEOUT, called).await?
     }
 }
 

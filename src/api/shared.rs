@@ -116,7 +116,8 @@ impl Api {
         (result, counted)
     }
 
-    /// Saves the sessions of counted events. `None`: nobody has to wait.
+    /// Saves the sessions of counted events. `None`: there is nothing to wait
+    /// for.
     pub(super) fn save_counted(&self, events: Vec<UnsavedEvent>) -> Option<Box<SharedAnswer>> {
         let changes = events
             .iter()

@@ -33,7 +33,7 @@ const RESEND_MAX: usize = 1_000;
 const READ_MAX: usize = 1_000;
 /// The latest resets and snoozes that are remembered, to be sent again, and so that no older
 /// termination is adopted after them.
-const LIFTED_MAX: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+const LIFTED_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// What was sent, and what was lifted.
@@ -91,14 +91,20 @@ impl Acts {
         if record.effect != Effect::Reset {
             return self.adopt(sessions, record, now);
         }
-        sessions.engine().continue_after(record.verdict.id);
+        sessions
+            .engine()
+            .handover()
+            .continue_after(record.verdict.id);
         self.note(record);
         false
     }
 
     /// Applies an act of another replica. Returns whether it was news.
     pub fn adopt(&self, sessions: &Ownerships, record: &VerdictRecord, now: SystemTime) -> bool {
-        sessions.engine().continue_after(record.verdict.id);
+        sessions
+            .engine()
+            .handover()
+            .continue_after(record.verdict.id);
         let session = &record.verdict.session;
         let known = {
             let lifted = self.lifted.lock();
@@ -114,11 +120,11 @@ impl Acts {
         self.note(record);
         if record.effect == Effect::Reset {
             sessions.reset(session, || {
-                sessions.engine().adopt(record, now);
+                sessions.engine().handover().adopt(record, now);
             });
             return true;
         }
-        sessions.engine().adopt(record, now)
+        sessions.engine().handover().adopt(record, now)
     }
 }
 
@@ -176,6 +182,7 @@ impl Cluster {
                     *sent = last.max(*sent);
                     is_newer
                 });
+                self.settle_terminated();
             }
             batch.clear();
         }
@@ -245,8 +252,8 @@ impl Cluster {
             let lifted = self.acts.lifted.lock();
             lifted.iter().map(|(_, record)| record.clone()).collect()
         };
-        for session in engine.sessions_with_terminations() {
-            records.extend(engine.termination_records_of(&session));
+        for session in engine.handover().sessions_with_terminations() {
+            records.extend(engine.handover().termination_records_of(&session));
             if records.len() >= RESEND_MAX {
                 if !self.send_acts(&records).await {
                     return false;

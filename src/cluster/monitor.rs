@@ -75,6 +75,7 @@ impl Cluster {
         let mut seconds = 0_u64;
         loop {
             ticks.tick().await;
+            self.settle_terminated();
             seconds += 1;
             if seconds.is_multiple_of(CLEAN_SECS) {
                 self.sessions.remove_closed();

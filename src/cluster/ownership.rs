@@ -22,7 +22,7 @@ use super::{
     keys::session_key,
 };
 use crate::{
-    domain::{Effect, SessionId, VerdictRecord},
+    domain::{Effect, SessionId, VerdictId, VerdictRecord},
     engine::{Engine, Replayer},
     telemetry::{ClusterCount, Metrics},
 };
@@ -34,6 +34,8 @@ struct Ownership {
     copy: u64,
     /// With which the session was taken last. 0: never.
     epoch: u64,
+    /// The number of the last take whose reply was applied.
+    take_number: u64,
     /// False: it must be taken before it is saved.
     is_valid: bool,
     /// The connections when it was taken.
@@ -64,8 +66,11 @@ pub struct Change {
 /// What to do for a session with changes.
 #[derive(Debug)]
 pub enum SavePlan {
-    /// Nothing: all is saved, or the session is closed.
+    /// Nothing: all is saved, or the session has ended.
     Done,
+    /// This verdict has terminated the session here: what was counted before is safe once
+    /// the cluster knows of it.
+    Terminated(VerdictId),
     /// Take it first.
     Take,
     Save {
@@ -93,6 +98,7 @@ pub struct Ownerships {
     state_bytes_max: usize,
     sessions: DashMap<SessionId, Ownership, foldhash::quality::RandomState>,
     next_copy: AtomicU64,
+    next_take: AtomicU64,
     /// Changes when connections were lost: what was taken before must be taken again.
     generation: AtomicU64,
     /// There may be sessions that are not saved.
@@ -119,6 +125,7 @@ impl Ownerships {
             state_bytes_max,
             sessions: DashMap::default(),
             next_copy: AtomicU64::new(1),
+            next_take: AtomicU64::new(1),
             generation: AtomicU64::new(0),
             may_be_unsaved: AtomicBool::new(false),
             events: AtomicU64::new(0),
@@ -172,6 +179,7 @@ impl Ownerships {
         Ownership {
             copy: self.next_copy.fetch_add(1, Relaxed),
             epoch: 0,
+            take_number: 0,
             is_valid: false,
             generation: 0,
             saved_through: 0,
@@ -182,12 +190,17 @@ impl Ownerships {
         }
     }
 
+    /// The number of a take that is about to be sent: replies may be applied in another order.
+    pub fn next_take(&self) -> u64 {
+        self.next_take.fetch_add(1, Relaxed)
+    }
+
     /// Decides between the saved state of a session that was taken and our copy. Returns the
     /// acts that stand, to be adopted.
     pub fn apply_take(
         &self,
         id: &SessionId,
-        reply: &TakeReply,
+        (take_number, reply): (u64, &TakeReply),
         now: SystemTime,
     ) -> Vec<VerdictRecord> {
         let acts = reply.acts.iter().filter_map(|value| {
@@ -200,9 +213,11 @@ impl Ownerships {
         let mut acts: Vec<VerdictRecord> = acts.collect();
         acts.sort_unstable_by_key(|act| act.verdict.id);
         for reset in acts.iter().filter(|act| act.effect == Effect::Reset) {
-            self.engine.lift_carried_over(id, reset.verdict.id);
-            if self.engine.is_terminated(id) {
-                self.engine.adopt(reset, now);
+            self.engine
+                .handover()
+                .lift_carried_over(id, reset.verdict.id);
+            if self.engine.handover().is_terminated(id) {
+                self.engine.handover().adopt(reset, now);
             }
         }
         if reply.epoch == 0 {
@@ -219,10 +234,12 @@ impl Ownerships {
             Entry::Occupied(known) => known.into_ref(),
             Entry::Vacant(vacant) => vacant.insert(self.orphan(is_fresh)),
         };
-        // An answer to an earlier take came later.
-        if reply.epoch <= owned.epoch && owned.is_valid && self.is_current(&owned) {
+        // The reply to a later take was applied first. Epochs do not tell: they go back when
+        // the server has lost writes.
+        if take_number < owned.take_number {
             return acts;
         }
+        owned.take_number = take_number;
         let is_live = self.engine.freezer().is_live(id);
         let keeps_copy = is_live && keeps_copy(&owned, reply, &saved, &self.me);
         if reply.previous.as_ref().is_some_and(|it| {
@@ -273,12 +290,15 @@ impl Ownerships {
         let Some(mut owned) = self.sessions.get_mut(id) else {
             return SavePlan::Done;
         };
-        if self.engine.is_terminated(id) {
-            return SavePlan::Done;
+        if self.engine.handover().is_terminated(id) {
+            let terminations = self.engine.terminations_of(id);
+            let last = terminations.iter().map(|verdict| verdict.id).max();
+            return last.map_or(SavePlan::Done, SavePlan::Terminated);
         }
         if !owned.is_valid || !self.is_current(&owned) {
             return SavePlan::Take;
         }
+        // What of the changes is in this copy, and not saved.
         let copy = owned.copy;
         let current = || changes.iter().filter(move |change| change.copy == copy);
         let is_whole = owned.is_dirty || current().any(|change| change.is_whole);
@@ -291,6 +311,7 @@ impl Ownerships {
             .filter(|record| record.index >= owned.saved_through)
             .collect();
         records.sort_unstable_by_key(|record| record.index);
+        // Save the events alone if they follow what is saved.
         let follow = (owned.saved_through..).zip(&records);
         let are_next = follow
             .clone()
@@ -318,6 +339,7 @@ impl Ownerships {
                 return save(SaveBody::Records(sealed), covered);
             }
         }
+        // Else save all.
         let freezer = self.engine.freezer();
         let (Some(events), Some(frozen)) = (freezer.events_of(id), freezer.freeze(id)) else {
             return SavePlan::Done;

@@ -19,7 +19,10 @@ use super::{
     exchange::{SaveBody, SaveReply},
     ownership::{Change, SavePlan},
 };
-use crate::{domain::SessionId, telemetry::ClusterCount};
+use crate::{
+    domain::{SessionId, VerdictId},
+    telemetry::ClusterCount,
+};
 
 /// The sessions of one pipeline.
 const BATCH_MAX: usize = 1_024;
@@ -117,6 +120,8 @@ struct QueuedChange {
 pub struct SaveQueue {
     changes: Mutex<VecDeque<QueuedChange>>,
     filled: Notify,
+    /// What waits until the cluster knows of these terminations.
+    terminated: Mutex<Vec<(VerdictId, QueuedChange)>>,
     /// The saver is at work on what it took.
     busy: Mutex<bool>,
 }
@@ -232,6 +237,10 @@ impl Cluster {
             let changes: Vec<Change> = queued.iter().map(|it| it.change.clone()).collect();
             match self.sessions.plan_save(&session, &changes) {
                 SavePlan::Done => self.settle_saved(&session, queued),
+                SavePlan::Terminated(verdict) => {
+                    let waiting = queued.into_iter().map(|it| (verdict, it));
+                    self.queue.terminated.lock().extend(waiting);
+                }
                 SavePlan::Oversized => {
                     self.metrics.count_cluster(ClusterCount::Oversized, 1);
                     self.settle_saved(&session, queued);
@@ -244,6 +253,7 @@ impl Cluster {
                 } => saves.push((command, (through, copy), queued)),
             }
         }
+        self.settle_terminated();
         let is_taken = self.take_for_save(takes).await;
         let is_saved = self.send_saves(saves).await;
         is_taken && is_saved
@@ -261,7 +271,7 @@ impl Cluster {
             for mut queued in queued {
                 queued.attempts += 1;
                 let is_moved = self.sessions.is_replaced(&session, queued.change.copy)
-                    || self.sessions.engine().is_terminated(&session);
+                    || self.sessions.engine().handover().is_terminated(&session);
                 let is_awaited = queued.ticket.as_ref().is_some_and(|it| !it.is_abandoned());
                 if queued.ticket.is_some() && is_moved {
                     settle(&session, vec![queued], true);
@@ -335,6 +345,22 @@ impl Cluster {
         }
     }
 
+    /// Ends the waits for terminations that the cluster knows of, or will not know in time.
+    pub(super) fn settle_terminated(&self) {
+        let mut terminated = self.queue.terminated.lock();
+        if terminated.is_empty() {
+            return;
+        }
+        let known = |(verdict, queued): &mut (VerdictId, QueuedChange)| {
+            let is_awaited = queued.ticket.as_ref().is_some_and(|it| !it.is_abandoned());
+            !is_awaited || self.is_acted(*verdict)
+        };
+        for (_, queued) in terminated.extract_if(.., known) {
+            let session = queued.session.clone();
+            settle(&session, vec![queued], false);
+        }
+    }
+
     fn queue_again(&self, again: Vec<QueuedChange>) {
         let mut changes = self.queue.changes.lock();
         for queued in again.into_iter().rev() {
@@ -344,6 +370,7 @@ impl Cluster {
 
     /// Takes sessions and adopts what stands against them. Returns false after a failure.
     pub(super) async fn take_now(&self, ids: &[SessionId]) -> bool {
+        let number = self.sessions.next_take();
         let replies = match self.unless_away(self.exchange.take(ids)).await {
             Ok(replies) => replies,
             Err(error) => {
@@ -353,7 +380,7 @@ impl Cluster {
         };
         let now = (self.now)();
         for (id, reply) in ids.iter().zip(&replies) {
-            for act in self.sessions.apply_take(id, reply, now) {
+            for act in self.sessions.apply_take(id, (number, reply), now) {
                 self.adopt_standing(&act, now);
             }
         }

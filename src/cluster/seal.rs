@@ -20,7 +20,7 @@ const SALT_BYTES: usize = 16;
 const COUNTER_BYTES: usize = 8;
 const HEADER_BYTES: usize = SALT_BYTES + COUNTER_BYTES;
 /// The keys of other processes that are kept.
-const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const KEYS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(63);
 
 /// The sealer of a process.
 pub struct ClusterSealer {

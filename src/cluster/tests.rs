@@ -117,7 +117,7 @@ enum Request {
 }
 
 enum Reply {
-    Take(TakeReply, Option<Sent>),
+    Take((u64, TakeReply), Option<Sent>),
     /// With the resets that the server had carried out.
     Save((SaveReply, usize), SaveCommand, i32, u64, Vec<Counted>),
     Act(ActReply),
@@ -318,7 +318,9 @@ impl<'a> World<'a> {
                 let request = Request::Save(command, through, copy, waiting);
                 self.nodes[node].requests.push_back(request);
             }
-            SavePlan::Done | SavePlan::Oversized => self.answer_saved(node, waiting),
+            SavePlan::Done | SavePlan::Oversized | SavePlan::Terminated(_) => {
+                self.answer_saved(node, waiting)
+            }
         }
     }
 
@@ -328,7 +330,12 @@ impl<'a> World<'a> {
     }
 
     fn answer_saved(&mut self, node: usize, counted: Vec<Counted>) {
-        if self.process(node).engine.is_terminated(&self.session) {
+        if self
+            .process(node)
+            .engine
+            .handover()
+            .is_terminated(&self.session)
+        {
             return;
         }
         for counted in counted {
@@ -346,10 +353,11 @@ impl<'a> World<'a> {
         };
         let reply = match request {
             Request::Take(sent) => {
+                let number = self.process(node).sessions.next_take();
                 let reply = self.server.take(&self.session, &name, false);
                 let what = ("take", reply.epoch, &reply.previous, reply.list.len());
                 self.note(node, what);
-                Reply::Take(reply, sent)
+                Reply::Take((number, reply), sent)
             }
             Request::Save(command, through, copy, counted) => {
                 let saved = self.server.save(&command, &name);
@@ -372,13 +380,23 @@ impl<'a> World<'a> {
 
     /// A replica gets its next reply.
     fn receive(&mut self, node: usize) {
-        let Some(reply) = self.nodes[node].replies.pop_front() else {
+        // Replies come in order, but different tasks look at them.
+        let count = self.nodes[node].replies.len().max(1);
+        let at = if self.choices.one_in(3) {
+            self.choices.below(count)
+        } else {
+            0
+        };
+        let Some(reply) = self.nodes[node].replies.remove(at) else {
             return;
         };
         let (process, now) = (self.process(node), self.now());
         match reply {
-            Reply::Take(reply, sent) => {
-                for act in process.sessions.apply_take(&self.session, &reply, now) {
+            Reply::Take((number, reply), sent) => {
+                for act in process
+                    .sessions
+                    .apply_take(&self.session, (number, &reply), now)
+                {
                     process.acts.adopt_standing(&process.sessions, &act, now);
                 }
                 if let Some(sent) = sent {
@@ -450,7 +468,10 @@ impl<'a> World<'a> {
     /// Sends all acts that this replica knows and that stand.
     fn send_acts(&mut self, node: usize) {
         let (process, now) = (self.process(node), self.now());
-        let mut records = process.engine.termination_records_of(&self.session);
+        let mut records = process
+            .engine
+            .handover()
+            .termination_records_of(&self.session);
         records.extend(process.acts.lifted_of(&self.session));
         for record in records {
             let expiry = (now, Duration::from_secs(86_400));
@@ -500,7 +521,7 @@ impl<'a> World<'a> {
     /// An operator terminates or resets the session.
     fn act(&mut self, node: usize) {
         let (process, now) = (self.process(node), self.now());
-        let is_terminated = process.engine.is_terminated(&self.session);
+        let is_terminated = process.engine.handover().is_terminated(&self.session);
         if process.sessions.needs_take(&self.session) && !is_terminated {
             return;
         }
@@ -576,8 +597,11 @@ impl<'a> World<'a> {
         // Another replica gets the session, and each event once more.
         let node = self.choices.below(REPLICAS);
         let (process, now) = (self.process(node), self.now());
+        let number = process.sessions.next_take();
         let reply = self.server.take(&self.session, &process.name, false);
-        process.sessions.apply_take(&self.session, &reply, now);
+        process
+            .sessions
+            .apply_take(&self.session, (number, &reply), now);
         let mut indexes = BTreeSet::new();
         let resets = self.resets;
         let current = self.saved.clone().into_iter();
@@ -604,7 +628,7 @@ impl<'a> World<'a> {
         }
         for node in &self.nodes {
             let process = &self.processes[node.process];
-            let is_terminated = process.engine.is_terminated(&self.session);
+            let is_terminated = process.engine.handover().is_terminated(&self.session);
             let must_be = newest.effect == Effect::Terminated;
             assert_eq!(
                 is_terminated, must_be,

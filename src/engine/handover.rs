@@ -69,15 +69,25 @@ impl Replayer {
     }
 }
 
-impl Engine {
+/// What a session of another replica needs of the engine.
+#[derive(Clone, Copy)]
+pub struct SessionHandover<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> SessionHandover<'a> {
+    pub(super) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+
     /// All verdicts issued from now on have greater ids.
     pub fn continue_after(&self, id: VerdictId) {
-        self.state.issuer.continue_after(id);
+        self.engine.state.issuer.continue_after(id);
     }
 
     /// Whether the session has a tombstone because it was terminated.
     pub fn is_terminated(&self, id: &SessionId) -> bool {
-        let status = self.sessions.view(id, |_, slot| slot.status());
+        let status = self.engine.sessions.view(id, |_, slot| slot.status());
         status == Some(SessionStatus::Terminated)
     }
 
@@ -90,13 +100,13 @@ impl Engine {
             Effect::Terminated if verdict.agent.is_main() => self.adopt_termination(record, now),
             Effect::Terminated => self.adopt_agent_termination(verdict, now),
             Effect::Reset => {
-                self.apply_reset(&verdict.session, verdict, now);
+                self.engine.apply_reset(&verdict.session, verdict, now);
                 true
             }
             Effect::Snoozed(until) => {
-                self.apply_snooze(&verdict.session, until);
-                if !self.contains(&verdict.session) && until > now {
-                    update_carry_over(self, &verdict.session, |carry_over| {
+                self.engine.apply_snooze(&verdict.session, until);
+                if !self.engine.contains(&verdict.session) && until > now {
+                    update_carry_over(self.engine, &verdict.session, |carry_over| {
                         carry_over.snoozed_until = Some(until);
                     });
                 }
@@ -109,7 +119,7 @@ impl Engine {
     fn adopt_termination(&self, record: &VerdictRecord, now: SystemTime) -> bool {
         let verdict = &record.verdict;
         let id = &verdict.session;
-        let entry = self.sessions.entry(id.clone());
+        let entry = self.engine.sessions.entry(id.clone());
         let mut view = match &entry {
             Entry::Occupied(occupied) => occupied.get().view(id),
             Entry::Vacant(_) => SessionView {
@@ -126,7 +136,9 @@ impl Engine {
             Entry::Occupied(occupied) => Some(occupied.get()),
             Entry::Vacant(_) => None,
         };
-        let tombstone = self.close(&self.tenants.get_or_insert(id), slot, view, now);
+        let tombstone = self
+            .engine
+            .close(&self.engine.tenants.get_or_insert(id), slot, view, now);
         entry.insert(tombstone);
         true
     }
@@ -138,10 +150,15 @@ impl Engine {
             agent_terminations: vec![verdict.clone()],
             snoozed_until: None,
         };
-        let tenant = self.tenants.get_or_insert(id);
-        let Some(mut slot) = self.sessions.get_mut(id).filter(|slot| !slot.is_closed()) else {
+        let tenant = self.engine.tenants.get_or_insert(id);
+        let Some(mut slot) = self
+            .engine
+            .sessions
+            .get_mut(id)
+            .filter(|slot| !slot.is_closed())
+        else {
             let mut is_new = false;
-            update_carry_over(self, id, |known| {
+            update_carry_over(self.engine, id, |known| {
                 let terminations = &mut known.agent_terminations;
                 terminations.retain(|known| !is_older(known));
                 is_new = terminations.iter().all(|it| it.agent != verdict.agent);
@@ -154,33 +171,35 @@ impl Engine {
         if of_agent.is_some_and(|known| !is_older(known)) {
             return false;
         }
-        let adopted = self.with_accounting(id, &tenant, &mut slot, now, |slot| {
-            if let Slot::Live(session) = slot {
-                session.apply_carry_over(carry_over);
-            }
-            Ok::<_, RecordError>(())
-        });
+        let adopted = self
+            .engine
+            .with_accounting(id, &tenant, &mut slot, now, |slot| {
+                if let Slot::Live(session) = slot {
+                    session.apply_carry_over(carry_over);
+                }
+                Ok::<_, RecordError>(())
+            });
         adopted.is_ok()
     }
 
     /// Forgets what a reset of another replica has lifted, for a session that begins here.
     pub fn lift_carried_over(&self, id: &SessionId, reset: VerdictId) {
-        let carry_overs = &self.tenants.get_or_insert(id).carry_overs;
+        let carry_overs = &self.engine.tenants.get_or_insert(id).carry_overs;
         if carry_overs.contains(id) {
             let left = carry_overs.take(id).after_reset(reset);
-            self.save_carry_over(id, left);
+            self.engine.save_carry_over(id, left);
         }
     }
 
     /// The sessions with a termination in force, of their own or of a sub-agent.
     pub fn sessions_with_terminations(&self) -> Vec<SessionId> {
-        let sessions = self.sessions.iter();
+        let sessions = self.engine.sessions.iter();
         let terminated = sessions.filter(|slot| match slot.value() {
             Slot::Live(session) => !session.terminations().is_empty(),
             Slot::Closed(_) => slot.status() == SessionStatus::Terminated,
         });
         let mut ids: Vec<_> = terminated.map(|slot| slot.key().clone()).collect();
-        for tenant in self.tenants.all() {
+        for tenant in self.engine.tenants.all() {
             let carried = tenant.carry_overs.agent_terminations();
             ids.extend(carried.iter().map(|verdict| verdict.session.clone()));
         }
@@ -189,7 +208,7 @@ impl Engine {
 
     /// The terminations in force of a session and its sub-agents, as they were issued.
     pub fn termination_records_of(&self, id: &SessionId) -> Vec<VerdictRecord> {
-        let found = self.sessions.view(id, |_, slot| match slot {
+        let found = self.engine.sessions.view(id, |_, slot| match slot {
             Slot::Live(session) => {
                 let (labels, profile) = (session.labels(), &session.profile().name);
                 let terminations = session.terminations().into_iter();
@@ -199,8 +218,8 @@ impl Engine {
             Slot::Closed(tombstone) => tombstone.decoded_termination().into_iter().collect(),
         });
         let mut records: Vec<VerdictRecord> = found.unwrap_or_default();
-        let (labels, profile) = (Arc::default(), self.default_profile());
-        let carried = self.tenants.get_or_insert(id).carry_overs.get(id);
+        let (labels, profile) = (Arc::default(), self.engine.default_profile());
+        let carried = self.engine.tenants.get_or_insert(id).carry_overs.get(id);
         let terminations = carried.agent_terminations.into_iter();
         records.extend(terminations.map(|it| termination_record(it, &labels, &profile)));
         records
@@ -215,7 +234,7 @@ impl Engine {
         replayer: &Replayer,
         now: SystemTime,
     ) -> CallCheck {
-        let signature = self.config.load().facts.call_signature(call);
+        let signature = self.engine.config.load().facts.call_signature(call);
         let session = self.build_detached(id, shared, replayer, now);
         session.map_or_else(CallCheck::default, |(session, _)| {
             session.check_call(agent, signature)
@@ -248,14 +267,17 @@ impl Engine {
         replayer: &Replayer,
         now: SystemTime,
     ) -> Option<(Session, usize)> {
-        let (config, tenant) = (self.config.load(), self.tenants.get_or_insert(id));
+        let (config, tenant) = (
+            self.engine.config.load(),
+            self.engine.tenants.get_or_insert(id),
+        );
         let ctx = EngineContext {
             issuer: &replayer.issuer,
             metrics: &replayer.metrics,
             is_replay: true,
-            ..self.context(&config, &tenant)
+            ..self.engine.context(&config, &tenant)
         };
-        let key = self.new_deadline_key(now + self.idle_max());
+        let key = self.engine.new_deadline_key(now + self.engine.idle_max());
         let build = || {
             let mut session = match &shared.frozen {
                 Some(state) => match frozen::thaw(state, key, config.dependencies, &ctx) {
@@ -301,7 +323,9 @@ impl SessionFreezer<'_> {
         now: SystemTime,
     ) -> Option<(i32, bool)> {
         let engine = self.engine();
-        let (session, replayed) = engine.build_detached(id, shared, replayer, now)?;
+        let (session, replayed) = engine
+            .handover()
+            .build_detached(id, shared, replayer, now)?;
         self.release(id);
         let tenant = engine.tenants.get_or_insert(id);
         engine.reserve_session(&tenant, now).ok()?;

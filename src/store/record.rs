@@ -93,11 +93,6 @@ pub fn encode_record(issued: &VerdictRecord) -> Vec<u8> {
     encode(issued, true).body
 }
 
-/// The reverse. `None`: this version cannot read it.
-pub fn decode_record(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
-    decode(id, body)
-}
-
 /// The session and agent of a record. `None`: this version cannot read it.
 pub(super) fn subject(body: &[u8]) -> Option<(SessionId, AgentId)> {
     let subject = Subject::decode(body).ok()?;
@@ -375,7 +370,7 @@ impl Record {
 }
 
 /// Decodes the body of a record. `None`: this version cannot read it.
-pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
+pub fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
     let mut record = Record::decode(body).ok()?;
     let effect = match u8::try_from(record.kind).ok()? {
         VERDICT => Effect::None,
