@@ -5,7 +5,7 @@
 //! Every error of a user is one line with the key, the file and line or the variable,
 //! and what would be valid.
 //!
-//! Uses: domain, text, auth, tools, facts, detect, policy, telemetry, rules, engine, store, notify, server, console, hooks.
+//! Uses: domain, text, auth, tools, facts, detect, policy, telemetry, rules, engine, store, cluster, notify, server, console, hooks.
 //! They own the types of their settings. Only app and cli use this module.
 
 mod diff;

@@ -22,7 +22,7 @@ pub enum ExchangeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreviousOwner {
     pub epoch: u64,
-    /// `-`: nobody, because the session ended or was reset.
+    /// `-`: no replica, because the session ended or was reset.
     pub name: String,
 }
 

@@ -46,7 +46,7 @@ struct Ownership {
     tail: usize,
     /// The next save must be whole.
     is_dirty: bool,
-    /// The copy began here, or anew by a reset, so it is no leftover of an ended session.
+    /// The copy began here, or again by a reset, so it is no leftover of an ended session.
     is_fresh: bool,
     saves: u32,
 }
@@ -482,7 +482,7 @@ impl Ownerships {
 /// Whether our copy of a session stays although another replica may have had it.
 fn keeps_copy(owned: &Ownership, reply: &TakeReply, saved: &SavedSession, me: &str) -> bool {
     match &reply.previous {
-        // Nobody has taken it since.
+        // No other replica has taken it since.
         Some(previous) if previous.name == me && previous.epoch == owned.epoch => true,
         // What is saved counts. Less of it, of an earlier epoch, is there only after the server
         // has lost writes.

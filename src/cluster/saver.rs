@@ -69,7 +69,7 @@ impl SaveTicket {
         }
     }
 
-    /// Nobody waits any more.
+    /// No answer waits any more.
     fn is_abandoned(&self) -> bool {
         let state = self.0.lock();
         state.done.as_ref().is_none_or(oneshot::Sender::is_closed)
@@ -301,6 +301,7 @@ impl Cluster {
             self.note_error(&error);
             vec![SaveReply::Failed; commands.len()]
         });
+        // Note what became of each, and try again what is still awaited.
         let mut again = Vec::new();
         for ((command, (through, copy), queued), reply) in saves.into_iter().zip(replies) {
             let session = &command.session;

@@ -106,6 +106,7 @@ impl RedisUrl {
         if url.host_str().is_none_or(str::is_empty) {
             return Err("needs a host".to_owned());
         }
+        // Who asks, and the hosts.
         let user = decode(url.username());
         let password = url.password().map(decode);
         let nodes = || {
@@ -117,6 +118,7 @@ impl RedisUrl {
             };
             std::iter::once(node).chain(others.iter().cloned())
         };
+        // The scheme says how the servers are found.
         match url.scheme() {
             "redis" | "rediss" if others.is_empty() => {
                 let info = first.as_str().into_connection_info();
@@ -139,6 +141,7 @@ impl RedisUrl {
                     .map(|client| Topology::Sentinel(Box::new(client)))
                     .map_err(|_| "is not an address of Sentinel".to_owned())
             }
+            // The first node that answers names the others.
             "redis-cluster" | "rediss-cluster" => {
                 let scheme = url.scheme().trim_end_matches("-cluster");
                 let credentials = match url.password() {

@@ -57,7 +57,7 @@ impl ClusterStatus {
         }
     }
 
-    /// Nobody waits for Redis from now on.
+    /// No answer waits for Redis from now on.
     pub fn set_away(&self, now: SystemTime, why: &str, metrics: &Metrics) {
         let mut reason = self.reason.lock();
         if reason.is_none() {

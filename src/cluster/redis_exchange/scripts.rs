@@ -54,7 +54,7 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
 end
 return 1";
 
-/// Ends a session: nobody owns it, and its state is gone.
+/// Ends a session: no replica owns it, and its state is gone.
 pub const END: &str = r"
 local o = redis.call('GET', KEYS[1])
 if o then
@@ -64,7 +64,7 @@ if o then
 end
 return 1";
 
-/// Holds a lease: takes it if nobody has it, and extends it if it is ours.
+/// Holds a lease: takes it if no replica has it, and extends it if it is ours.
 pub const LEASE: &str = r"
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
