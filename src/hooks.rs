@@ -247,6 +247,7 @@ impl Hooks {
                 return Ok(HookAnswer::go_on());
             }
         };
+        // Decide, with the session here and saved afterwards.
         let api = &self.deps.api;
         api.take_session(&payload.session).await;
         let answer = HookHandler {
