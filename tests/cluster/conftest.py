@@ -52,6 +52,6 @@ def start_load(expected):
     def start(replicas, stay=False, move_every=0, name="load"):
         addresses = [replica if isinstance(replica, str) else replica.grpc for replica in replicas]
         ways = [addresses[at:] + addresses[:at] for at in range(len(addresses))]
-        return Load(expected, [way[:1] if stay else way for way in ways], move_every, name)
+        return Load(expected, ways, move_every, name, stay=stay)
 
     return start

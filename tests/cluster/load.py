@@ -137,7 +137,7 @@ class Broker(threading.Thread):
         self.pending = collections.OrderedDict()
         self.sequence = itertools.count(1)
         self.since_move = 0
-        self.longest_pause = 0.0
+        self.last_answer = time.monotonic()
         self.channels = []
         self.abandoned = []
 
@@ -159,7 +159,8 @@ class Broker(threading.Thread):
             while not (self.load.stopped.is_set() and not self.pending):
                 assert time.monotonic() < self.load.deadline, f"broker at {self.targets[self.at]}: no answer any more"
                 self.converse()
-                self.at = (self.at + 1) % len(self.targets)
+                if not self.load.stay:
+                    self.at = (self.at + 1) % len(self.targets)
                 self.load.report.reconnects += 1
         except BaseException as error:
             self.load.report.errors.append(f"{type(error).__name__}: {error}")
@@ -178,18 +179,25 @@ class Broker(threading.Thread):
         for sequence, events in self.pending.items():
             requests.put(self.message(sequence, events))
             self.load.report.resent += len(events)
-        self.since_move, last = 0, time.monotonic()
+        self.since_move = 0
         while True:
-            while len(self.pending) < WINDOW and not self.load.stopped.is_set():
+            while len(self.pending) < WINDOW and not (self.load.stopped.is_set() or self.load.held.is_set()):
                 sequence, events = self.next_request()
                 self.pending[sequence] = events
                 requests.put(self.message(sequence, events))
             if not self.pending:
-                break
+                if self.load.stopped.is_set():
+                    break
+                # The load is held.
+                time.sleep(0.01)
+                self.last_answer = time.monotonic()
+                continue
             try:
-                response = received.get(timeout=PATIENCE_SECS)
+                response = received.get(timeout=self.load.patience_secs)
             except queue.Empty:
-                # The stream stays open: what it holds may still be counted by a frozen replica.
+                if self.load.stay:
+                    continue
+                # Frozen, or slow. The stream stays open: what it holds may still be counted by a frozen replica.
                 self.abandoned.append((received, dict(self.pending)))
                 return
             if isinstance(response, Exception):
@@ -198,8 +206,9 @@ class Broker(threading.Thread):
                 time.sleep(0.02)
                 break
             if response.sequence in self.pending:
-                self.longest_pause = max(self.longest_pause, time.monotonic() - last)
-                last = time.monotonic()
+                now = time.monotonic()
+                self.load.longest_pause = max(self.load.longest_pause, now - self.last_answer)
+                self.last_answer = now
                 self.load.record(self.pending.pop(response.sequence), response.results)
                 self.since_move += 1
                 if self.load.move_every and self.since_move >= self.load.move_every:
@@ -235,10 +244,16 @@ class Broker(threading.Thread):
 
 
 class Load:
-    """Brokers under way. `move_every`: each changes its replica after so many answers."""
+    """Brokers under way. `move_every`: each changes its replica after so many answers.
+    `stay`: none goes to another replica, whatever happens."""
 
-    def __init__(self, expected, brokers, move_every=0, name="load"):
-        self.expected, self.move_every, self.name = expected, move_every, name
+    def __init__(self, expected, brokers, move_every=0, name="load", patience_secs=PATIENCE_SECS, stay=False):
+        self.expected, self.move_every, self.name, self.stay = expected, move_every, name, stay
+        # While it is set, brokers begin nothing new.
+        self.held = threading.Event()
+        self.patience_secs = patience_secs
+        # Of any broker between two answers; reset by whoever reads it.
+        self.longest_pause = 0.0
         self.stopped, self.lock = threading.Event(), threading.Lock()
         self.deadline = time.monotonic() + 20 * DEADLINE_SECS
         self.report = Report()
