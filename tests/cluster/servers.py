@@ -122,7 +122,8 @@ class Redis(Process):
         return f"redis://{LOOPBACK}:{self.port}"
 
     def start(self):
-        settings = [f"bind {LOOPBACK}", f"dir {self.folder}", 'save ""', "appendonly no", "maxmemory-policy noeviction"]
+        settings = [f"bind {LOOPBACK}", f"dir {self.folder}", 'save ""', "appendonly no", "maxmemory-policy noeviction",
+                    "repl-diskless-sync-delay 0"]
         if self.tls:
             settings += ["port 0", f"tls-port {self.port}", "tls-auth-clients no", f"tls-cert-file {self.tls.cert}",
                          f"tls-key-file {self.tls.key}", f"tls-ca-cert-file {self.tls.ca}"]
