@@ -300,7 +300,8 @@ class Load:
 
     def live_sessions(self):
         """{session: the step of its next event}, when the brokers have stopped."""
-        return {session: step for broker in self.brokers for session, step in broker.slots if 0 < step}
+        slots = [slot for broker in self.brokers for slot in broker.slots]
+        return {session: step for session, step in slots if 0 < step <= self.terminates_at}
 
     def stop(self):
         """Waits until everything is answered."""

