@@ -327,7 +327,7 @@ def test_redis_keeps_nothing_on_disk_and_drops_nothing():
     service = load("cluster/compose.yaml")["services"]["redis"]
     mounts = dict(volume.split(":")[:2] for volume in service["volumes"])
     assert mounts == {"./redis.conf": "/etc/redis/redis.conf", "./users.acl": "/etc/redis/users.acl"}
-    assert service["command"] == ["redis-server", "/etc/redis/redis.conf"]
+    assert service["command"] == ["valkey-server", "/etc/redis/redis.conf"]
 
 
 # systemd
