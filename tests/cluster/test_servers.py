@@ -9,21 +9,23 @@ import trustme
 from load import event
 from peer import DEADLINE_SECS, Stream, detection_pb
 from replicas import Cluster
-from servers import LOOPBACK, Redis, Sentinel, free_port, wait_for
+from servers import LOOPBACK, Redis, Sentinel, deployed_user, free_port, wait_for
 from unstuck.v1.verdict_pb2 import ACTION_TERMINATE
 
-PASSWORD = "p%2Fss"  # As it stands in a URL; the server has it decoded.
+# All use the user of deploy/, whose password stands in the address percent-encoded.
+USER = deployed_user("p/ss")
+LOGIN = "unstuck:p%2Fss"
 
 
 @contextlib.contextmanager
 def plain(folder, server):
-    with Redis(folder / "redis", server=server) as redis:
-        yield redis.url, {}
+    with Redis(folder / "redis", USER, server=server) as redis:
+        yield f"redis://{LOGIN}@{LOOPBACK}:{redis.port}", {}, [redis]
 
 
 @contextlib.contextmanager
 def encrypted(folder):
-    """TLS with a private authority, a user and a password."""
+    """TLS with a private authority; nobody gets in without a password."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", LOOPBACK)
@@ -31,20 +33,19 @@ def encrypted(folder):
     authority.cert_pem.write_to_path(tls.ca)
     certificate.private_key_and_cert_chain_pem.write_to_path(tls.cert)
     certificate.private_key_pem.write_to_path(tls.key)
-    line = "user unstuck on >p/ss ~unstuck:* &* +@all"
-    with Redis(folder / "redis", line, tls=tls, password="another") as redis:
-        yield f"rediss://unstuck:{PASSWORD}@localhost:{redis.port}", {"SSL_CERT_FILE": str(tls.ca)}
+    with Redis(folder / "redis", USER, tls=tls, password="another") as redis:
+        yield f"rediss://{LOGIN}@localhost:{redis.port}", {"SSL_CERT_FILE": str(tls.ca)}, [redis]
 
 
 @contextlib.contextmanager
 def watched_by_sentinel(folder):
     with (
-        Redis(folder / "first") as first,
-        Redis(folder / "second", f"replicaof {LOOPBACK} {first.port}"),
+        Redis(folder / "first", USER) as first,
+        Redis(folder / "second", USER, f"replicaof {LOOPBACK} {first.port}"),
         Sentinel(folder / "sentinel", first) as sentinel,
     ):
         wait_for(lambda: sentinel.replicas() == 1, "the sentinel knows the replica")
-        yield f"redis+sentinel://{LOOPBACK}:{sentinel.port}/main", {}
+        yield f"redis+sentinel://{LOGIN}@{LOOPBACK}:{sentinel.port}/main", {}, [first]
 
 
 @contextlib.contextmanager
@@ -55,7 +56,7 @@ def cluster_of_three(folder):
         for number in range(3):
             bus = free_port()
             lines = ["cluster-enabled yes", f"cluster-port {bus}", "cluster-node-timeout 5000", "cluster-require-full-coverage yes"]
-            node = stack.enter_context(Redis(folder / f"node{number}", *lines))
+            node = stack.enter_context(Redis(folder / f"node{number}", USER, *lines))
             nodes.append((node, bus))
         bounds = [0, 5_461, 10_922, 16_384]
         for number, (node, _) in enumerate(nodes):
@@ -65,7 +66,8 @@ def cluster_of_three(folder):
         for node, _ in nodes:
             wait_for(lambda: b"cluster_state:ok" in raw(node, "CLUSTER", "INFO"), "the cluster is complete")
             wait_for(lambda: b"cluster_known_nodes:3" in raw(node, "CLUSTER", "INFO"), "the nodes know each other")
-        yield "redis-cluster://" + ",".join(f"{LOOPBACK}:{node.port}" for node, _ in nodes), {}
+        addresses = ",".join(f"{LOOPBACK}:{node.port}" for node, _ in nodes)
+        yield f"redis-cluster://{LOGIN}@{addresses}", {}, [node for node, _ in nodes]
 
 
 def raw(node, *command):
@@ -90,7 +92,10 @@ def request(session_id, step, sequence):
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_kind_of_server(kind, tmp_path, start_load):
-    with SERVERS[kind](tmp_path / kind) as (url, settings), Cluster(tmp_path, url, settings, patient=True) as cluster:
+    with (
+        SERVERS[kind](tmp_path / kind) as (url, settings, servers),
+        Cluster(tmp_path, url, settings, patient=True) as cluster,
+    ):
         a, b, c = cluster
         # Sessions move, and a replica is killed.
         with start_load(cluster, move_every=8) as load:
@@ -114,6 +119,8 @@ def test_a_kind_of_server(kind, tmp_path, start_load):
         b.reset_session("s")
         wait_for(lambda: record(a, "s", 2).action != ACTION_TERMINATE, "a knows of the reset")
         wait_for(lambda: len(a.command("replicas", "--output", "json").splitlines()) == 3, "replicas are listed")
+        # Nothing was refused to the user.
+        assert [entry["object"] for server in servers for entry in server.client().acl_log()] == []
 
 
 def record(replica, session_id, step):
