@@ -107,7 +107,7 @@ def test_a_kind_of_server(kind, tmp_path, start_load):
             load.continue_on(cluster)
         report.check()
         assert cluster.total("unstuck_cluster_moves_total") > 20
-        assert cluster.total("unstuck_cluster_errors_total") == 0
+        assert "redis has refused a command" not in cluster.logs()
         # Acts pass, by push and with the next event.
         with Stream(a.detection.StreamEvents) as stream:
             stream.ask(request("s", 0, 1))
