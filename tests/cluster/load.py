@@ -1,8 +1,9 @@
 """Brokers that send events with ids, go on at another replica when one is lost, and resend
 what was not answered. At the end every answer is compared with that of one process.
 
-An event's index in its session tells what was counted before it: a smaller one than in one
-process means that events were lost, a larger one that some were counted twice.
+An event's index in its session tells how many were counted before it. If the indexes of a
+session's events are not 0, 1, 2 and so on, events were lost or counted twice; if they are not
+in the order of the events, two were counted in another order than they were sent.
 """
 
 import collections
@@ -115,11 +116,12 @@ class Report:
     reconnects: int = 0
     lost: list = field(default_factory=list)
     doubled: list = field(default_factory=list)
+    reordered: list = field(default_factory=list)
     different: list = field(default_factory=list)
     errors: list = field(default_factory=list)
 
     def check(self):
-        found = {name: getattr(self, name) for name in ("lost", "doubled", "different", "errors")}
+        found = {name: getattr(self, name) for name in ("lost", "doubled", "reordered", "different", "errors")}
         shown = {name: (len(cases), cases[:5]) for name, cases in found.items()}
         assert not any(found.values()), f"{shown} of {self.events} events, {self.resent} resent"
         assert self.events > 0
@@ -260,6 +262,8 @@ class Load:
         self.answered = 0
         self.terminates_at = min(step for step, one in enumerate(expected) if one.action == ACTION_TERMINATE)
         self.sent = {}
+        self.indexes = {}
+        self.unexpected = []
         self.terminations = {}
         self.brokers = [Broker(self, targets, seed) for seed, targets in enumerate(brokers)]
 
@@ -285,12 +289,26 @@ class Load:
             # An event that is sent again, after one that terminated the session.
             if self.sent.get(session_id, -1) >= self.terminates_at:
                 return
-        elif given.index < expected.index:
-            self.report.lost.append(f"{where}: index {given.index}, not {expected.index}")
-        elif given.index > expected.index:
-            self.report.doubled.append(f"{where}: index {given.index}, not {expected.index}")
+        else:
+            self.indexes.setdefault(session_id, {})[step] = given.index
         if given != expected:
-            self.report.different.append(f"{where}: {given}, not {expected}")
+            self.unexpected.append((session_id, f"{where}: {given}, not {expected}"))
+
+    def judge(self):
+        """Says of each session with unexpected answers what has happened to its events."""
+        report = self.report
+        for session_id in dict(self.unexpected):
+            given = self.indexes.get(session_id, {})
+            shown = f"{session_id}: the indexes of its events are {given}"
+            if len(set(given.values())) < len(given):
+                report.lost.append(shown)
+            elif max(given.values(), default=-1) >= len(given) == max(given) + 1:
+                report.doubled.append(shown)
+            elif any(index != step for step, index in given.items()):
+                report.reordered.append(shown)
+            else:
+                report.different += [what for session, what in self.unexpected if session == session_id]
+        self.unexpected.clear()
 
     def wait_for_events(self, more):
         """So many more events are answered."""
@@ -310,6 +328,7 @@ class Load:
             broker.join(4 * DEADLINE_SECS)
             assert not broker.is_alive(), "a broker has not got all its answers"
             broker.compare_late_answers()
+        self.judge()
         return self.report
 
     def continue_on(self, replicas):
@@ -318,6 +337,7 @@ class Load:
             request = detection_pb.RecordEventRequest(event=event(session_id, step))
             result = replica.detection.RecordEvent(request, timeout=DEADLINE_SECS).result
             self.record([(session_id, step)], [result])
+        self.judge()
 
     def __enter__(self):
         for broker in self.brokers:

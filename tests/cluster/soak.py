@@ -135,7 +135,7 @@ def run(minutes, seed):
                     getattr(faults, kind)()
                     counts[kind] += 1
                     pauses[kind] = max(pauses[kind], faults.recover())
-                    assert not (load.report.lost or load.report.doubled), (kind, load.report.lost[:3], load.report.doubled[:3])
+                    assert not load.unexpected, (kind, load.unexpected[:3])
                     time.sleep(max(0.0, FAULT_SECS - (time.monotonic() - began)))
                 report = load.stop()
                 wait_for(lambda: cluster.total("unstuck_cluster_unsaved_sessions") == 0, "everything is saved")
@@ -147,7 +147,7 @@ def run(minutes, seed):
             for kind in KINDS:
                 print(f"  {kind:20} {counts[kind]:4} faults {pauses[kind] * 1000:8.0f}")
             print(f"memory of the replicas: {[rss_mib(replica) for replica in cluster]} MiB, of Redis {rss_mib(redis)} MiB")
-            print(f"lost {len(report.lost)}, doubled {len(report.doubled)}, different {len(report.different)}, {len(report.errors)} errors")
+            print(f"lost {len(report.lost)}, doubled {len(report.doubled)}, reordered {len(report.reordered)}, different {len(report.different)}, {len(report.errors)} errors")
             report.check()
 
 

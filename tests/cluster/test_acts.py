@@ -164,7 +164,7 @@ def test_lists_cover_all_replicas(cluster):
         assert "REPLICA" in heading
         wait_for(lambda: len(listed(replica, "replicas")) == 3, f"{replica.name} lists three replicas")
         shown = [json.loads(line) for line in listed(replica, "replicas")]
-        assert sorted(one["replica"].rsplit(".", 1)[0] for one in shown) == ["a", "b", "c"]
+        assert sorted(one["name"].rsplit(".", 1)[0] for one in shown) == ["a", "b", "c"]
         assert sorted(one["address"] for one in shown) == sorted(one.grpc for one in cluster)
 
 
