@@ -229,7 +229,11 @@ class Broker(threading.Thread):
 
     @staticmethod
     def may_reconnect(error):
-        return isinstance(error, grpc.RpcError) and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        if not isinstance(error, grpc.RpcError):
+            return False
+        # nginx resets the streams of a replica that has died.
+        was_reset = error.code() == grpc.StatusCode.INTERNAL and "RST_STREAM" in error.details()
+        return was_reset or error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
     @staticmethod
     def receive(responses, received):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conftest import ROOT
-from servers import LOOPBACK, Envoy, Nginx, free_port
+from servers import LOOPBACK, Envoy, Nginx, free_port, wait_for
 from replicas import Cluster
 
 DEPLOYED = {"envoy": (Envoy, "envoy.yaml"), "nginx": (Nginx, "nginx.conf")}
@@ -35,8 +35,8 @@ def test_behind_a_proxy_a_killed_replica_loses_nothing(proxy, tmp_path, redis, s
             # Six brokers know only the proxy.
             with start_load([f"{LOOPBACK}:{port}"] * 6, move_every=30) as load:
                 load.wait_for_events(900)
-                events = [replica.metric("unstuck_events_total") for replica in cluster]
-                assert all(count > 0 for count in events), events
+                for replica in cluster:
+                    wait_for(lambda: replica.metric("unstuck_events_total") > 0, f"{replica.name} gets events")
                 for replica in cluster:
                     replica.kill()
                     load.wait_for_events(600)
