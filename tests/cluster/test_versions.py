@@ -30,6 +30,20 @@ def test_a_state_of_another_version_keeps_counts_and_ids(tmp_path, redis):
             assert record(a, session_id, 12).verdict.detector == "operator"
 
 
+def test_a_loop_is_found_later_after_a_state_of_another_version(tmp_path, redis, expected):
+    """The first two of three equal reads were in the window of c, which a cannot read."""
+    with Cluster(tmp_path, redis.url, patient=True, per_replica={"c": TOMORROW}) as cluster:
+        a, b, c = cluster
+        warned_at = next(step for step, one in enumerate(expected) if one.action)
+        for step in range(warned_at):
+            record(c, "of-c", step)
+            record(b, "of-b", step)
+        seen_by_c = record(a, "of-c", warned_at)
+        seen_by_b = record(a, "of-b", warned_at)
+        assert (seen_by_c.event_index, seen_by_c.action) == (warned_at, 0)
+        assert answer(seen_by_b) == expected[warned_at]
+
+
 def test_a_rolling_upgrade_to_another_state_version(tmp_path, redis, expected):
     """One replica after another; sessions begin before it and end after it."""
     with Cluster(tmp_path, redis.url, patient=True) as cluster:
