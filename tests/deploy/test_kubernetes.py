@@ -205,7 +205,9 @@ def test_the_replicas_of_a_cluster_have_what_they_share(objects):
     variables = variables_of(container)
     ports = {port["name"]: port["port"] for port in own["ports"]}
     service = found["StatefulSet"]["spec"]["serviceName"]
-    assert variables["UNSTUCK__CLUSTER__ADVERTISE"] == f"unstuck-0.{service}:{ports['grpc']}"
+    assert variables["UNSTUCK__CLUSTER__ADVERTISE"] == f"https://unstuck-0.{service}:{ports['grpc']}"
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert variables["SSL_CERT_FILE"] == f"{mounts['tls']}/ca.crt"
     references = {variable["name"]: variable.get("valueFrom") for variable in container["env"]}
     assert references["UNSTUCK__CLUSTER__REDIS"] == {"secretKeyRef": {"name": "unstuck-redis", "key": "url"}}
     # The set scales without the number of the file, and a node holds one replica if it can.
