@@ -258,7 +258,7 @@ class Load:
         # While it is set, brokers begin nothing new.
         self.held = threading.Event()
         self.patience_secs = patience_secs
-        # Of any broker between two answers; reset by whoever reads it.
+        # Of any broker between two answers; reset by its reader.
         self.longest_pause = 0.0
         self.stopped, self.lock = threading.Event(), threading.Lock()
         self.deadline = time.monotonic() + 20 * DEADLINE_SECS

@@ -141,7 +141,7 @@ def test_the_deployed_user_may_do_no_more(guarded):
     assert len(everything) > 300
     allowed = {name for name in everything if is_allowed(admin, name)}
     named = set(re.findall(r"(?<= )\+(\S+)", deployed_user(PASSWORD)))
-    # Everyone may leave and log out.
+    # Any user may leave and log out.
     assert allowed == named | {"quit", "reset"} and named <= set(everything)
     dangerous = {"flushall", "flushdb", "keys", "scan", "shutdown", "save", "monitor", "replicaof", "migrate", "config|set"}
     assert dangerous <= set(everything) and not allowed & dangerous

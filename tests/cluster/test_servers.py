@@ -25,7 +25,7 @@ def plain(folder, server):
 
 @contextlib.contextmanager
 def encrypted(folder):
-    """TLS with a private authority; nobody gets in without a password."""
+    """TLS with a private authority; no client gets in without a password."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", LOOPBACK)
