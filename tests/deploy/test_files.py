@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -237,19 +238,96 @@ def test_the_health_check_of_the_image_works(tmp_path):
         run(peer.BINARY, *command[1:], env=os.environ | {"UNSTUCK_SERVER": server.grpc}, cwd=tmp_path)
 
 
-def test_the_compose_file_is_valid():
-    run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
-    for service in load("compose.yaml")["services"].values():
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+COMPOSE = ["compose.yaml", "cluster/compose.yaml"]
+
+
+@pytest.mark.parametrize("path", COMPOSE)
+def test_the_compose_file_is_valid(path):
+    run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / path)
+    compose = load(path)
+    for service in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        assert set(service.get("depends_on", [])) <= set(compose["services"])
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
-            assert not source.startswith(".") or (DEPLOY / source).exists(), source
+            if source.startswith("."):
+                assert (DEPLOY / path).parent.joinpath(source).exists(), source
+            else:
+                assert source in compose["volumes"], source
 
 
 def test_the_variables_of_the_container_are_valid_settings(tmp_path):
     service = load("compose.yaml")["services"]["unstuck"]
     assert "--insecure" in service["command"]
     run(peer.BINARY, "config", "check", "--insecure", env=os.environ | service["environment"], cwd=tmp_path)
+
+
+# Replicas that share sessions
+
+REPLICAS = ["unstuck-0", "unstuck-1", "unstuck-2"]
+
+
+def test_the_replicas_of_the_compose_file_are_configured(tmp_path):
+    compose = load("cluster/compose.yaml")
+    services = compose["services"]
+    assert [name for name in services if name.startswith("unstuck")] == REPLICAS
+    secret = tmp_path / "secret"
+    secret.write_text("0" * 64)
+    secret.chmod(0o600)
+    for name in REPLICAS:
+        service = services[name]
+        environment = service["environment"]
+        assert environment["UNSTUCK__CLUSTER__NAME"] == name
+        assert environment["UNSTUCK__CLUSTER__ADVERTISE"] == f"{name}:50551"
+        assert environment["UNSTUCK__CLUSTER__SECRET_FILE"] == service["secrets"][0]["target"]
+        assert service["secrets"][0]["source"] in compose["secrets"]
+        here = environment | {"UNSTUCK__CLUSTER__SECRET_FILE": str(secret)}
+        run(peer.BINARY, "config", "check", "--insecure", env=os.environ | here, cwd=tmp_path)
+    # Each has its own store and key.
+    stores = [service["volumes"] for service in map(services.get, REPLICAS)]
+    assert len({volume.split(":")[0] for volumes in stores for volume in volumes}) == 6
+
+
+def test_the_proxies_name_the_replicas():
+    found = {
+        "nginx.conf": re.findall(r"^ *server (\S+):50551 ", (DEPLOY / "cluster/nginx.conf").read_text(), re.MULTILINE),
+        "envoy.yaml": re.findall(
+            r"endpoint: .*address: (\S+), port_value: 50551", (DEPLOY / "cluster/envoy.yaml").read_text()
+        ),
+    }
+    assert found == {"nginx.conf": REPLICAS, "envoy.yaml": REPLICAS}
+    # No stream ends at a proxy before the service ends it.
+    config = tomllib.loads((ROOT / "src/config/default.toml").read_text())
+    idle_secs = config["limits"]["stream_idle_secs_max"]
+    for name in found:
+        text = (DEPLOY / "cluster" / name).read_text()
+        timeouts = [int(secs) for secs in re.findall(r"(?:timeout:? |idle_timeout: )(\d{2,})s", text)]
+        assert len(timeouts) >= 2 and all(secs > idle_secs for secs in timeouts), (name, timeouts)
+    streams = re.search(r"max_concurrent_streams: (\d+)", (DEPLOY / "cluster/envoy.yaml").read_text())[1]
+    assert int(streams) == config["limits"]["streams_max"]
+
+
+def test_the_user_of_redis_has_the_prefix_and_the_commands_only():
+    text = (DEPLOY / "cluster/users.acl").read_text()
+    assert re.search(r"^user default off$", text, re.MULTILINE)
+    (user,) = re.findall(r"^user unstuck on (.*)$", text, re.MULTILINE)
+    prefix = tomllib.loads((ROOT / "src/config/default.toml").read_text())["cluster"]["prefix"]
+    words = user.split()
+    assert words[1:4] == [f"~{prefix}:*", "resetchannels", "-@all"]
+    assert all(re.fullmatch(r"\+[a-z]+(\|[a-z]+)?", word) for word in words[4:])
+    password = words[0].removeprefix(">")
+    variables = load("cluster/compose.yaml")["services"]["unstuck-0"]["environment"]
+    assert variables["UNSTUCK__CLUSTER__REDIS"] == f"redis://unstuck:{password}@redis:6379"
+
+
+def test_redis_keeps_nothing_on_disk_and_drops_nothing():
+    lines = (DEPLOY / "cluster/redis.conf").read_text().splitlines()
+    assert {'save ""', "appendonly no", "maxmemory-policy noeviction"} <= set(lines)
+    assert "aclfile /etc/redis/users.acl" in lines
+    service = load("cluster/compose.yaml")["services"]["redis"]
+    mounts = dict(volume.split(":")[:2] for volume in service["volumes"])
+    assert mounts == {"./redis.conf": "/etc/redis/redis.conf", "./users.acl": "/etc/redis/users.acl"}
+    assert service["command"] == ["valkey-server", "/etc/redis/redis.conf"]
 
 
 # systemd
