@@ -170,7 +170,7 @@ const MANUAL_KEYS_MAX: usize = 200;
 const README_LINES_MAX: usize = 250;
 
 /// The most words of all Markdown files together.
-const MARKDOWN_WORDS_MAX: usize = 37_500;
+const MARKDOWN_WORDS_MAX: usize = 40_500;
 
 /// The most files that a reader follows an event through.
 const EVENT_PATH_FILES_MAX: usize = 25;
