@@ -1,7 +1,10 @@
 """LangChain's agent with its own fake model."""
 
+import itertools
+from typing import Annotated
+
 import pytest
-from adapters import AWAY, CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file
+from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("langchain")
 from langchain.agents import create_agent  # noqa: E402
@@ -67,6 +70,42 @@ def test_a_failing_tool_is_counted(client, service, session):
     with pytest.raises(OSError):
         run.invoke(START)
     assert outcomes(service, session) == FAILING_RUN[:1]
+
+
+def test_an_interrupt_for_a_person_is_no_failure(client, service, session):
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.types import Command, interrupt
+
+    @tool
+    def deploy(path: str) -> str:
+        """Deploys."""
+        return f"deployed: {interrupt('May I?')}"
+
+    model = Model(messages=iter([*itertools.islice(answers("deploy"), 1), AIMessage("done")]), requests=[])
+    run = create_agent(model, [deploy], middleware=[UnstuckMiddleware(client, session)], checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1"}}
+    run.invoke(START, thread)
+    assert client.stats.recorded == 0
+    run.invoke(Command(resume="yes"), thread)
+    assert "deployed: yes" in str(model.requests[-1][-1].content) and outcomes(service, session) == [1]
+
+
+def test_a_tool_that_changes_the_state_is_corrected(client, service, session):
+    from langchain.tools import InjectedToolCallId
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import tool
+    from langgraph.types import Command
+
+    @tool
+    def read_file(path: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command:
+        """Reads a file."""
+        return Command(update={"messages": [ToolMessage("fn main() {}", tool_call_id=tool_call_id)]})
+
+    model = Model(messages=answers("read_file"), requests=[])
+    run = create_agent(model, [read_file], middleware=[UnstuckMiddleware(client, session)])
+    run.invoke(START)
+    assert CORRECTION in str(model.requests[3][-1].content) and outcomes(service, session) == REPEATED_RUN
 
 
 @AWAY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import collections
 import functools
 import logging
@@ -132,12 +133,14 @@ class Client:
     No method raises, and none blocks longer than `deadline` (seconds). After three missed
     deadlines in a row none waits at all for 5 seconds, and then only once the service answers in
     time again. Events go on in the background, so nothing is lost meanwhile, up to `buffer`
-    events; then the oldest are dropped. A client may be used by all threads of a process, and
-    after a fork in both processes.
+    events; then the oldest that are not sent are dropped. A client may be used by all threads of
+    a process, and after a fork in both processes. One that is not closed sends what waits, for at
+    most its deadline, when the process ends.
 
     `target` is `host:port`, `unix:/path`, or with `https://` in front for TLS; by default
-    `UNSTUCK_SERVER`, else 127.0.0.1:50551. `token` is by default `UNSTUCK_TOKEN`. `ca`,
-    `certificate` and `key` are PEM; `ca` or `certificate` also turns TLS on.
+    `UNSTUCK_SERVER`, else 127.0.0.1:50551. `token` is by default `UNSTUCK_TOKEN`, else what is in
+    the file `UNSTUCK_TOKEN_FILE`. `ca`, `certificate` and `key` are PEM; `ca` or `certificate`
+    also turns TLS on.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class Client:
         address = target or os.environ.get("UNSTUCK_SERVER") or DEFAULT_TARGET
         self._tls = address.startswith("https://") or ca is not None or certificate is not None
         self._target = address.removeprefix("https://").removeprefix("http://").rstrip("/")
-        self._token = token or os.environ.get("UNSTUCK_TOKEN") or ""
+        self._token = token or os.environ.get("UNSTUCK_TOKEN") or _token_of_file()
         self._pem = (ca, certificate, key)
         self._deadline = deadline
         self._max_batch = max(1, min(max_batch, 256))
@@ -269,10 +272,15 @@ class Client:
     @_never_raises
     def compacted(self, session: str, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
         """Records that the context was compacted: the model may read again what it had read."""
-        event = self._event(session, agent, "", None, "", "")
-        event.marker.kind = event_pb.MARKER_KIND_COMPACTION
-        event.marker.context_tokens = context_tokens
-        return self._send(event)
+        return self._send(self._compaction_event(session, agent, context_tokens))
+
+    async def acompacted(self, session: str, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
+        """`compacted`, without blocking the loop."""
+        try:
+            return await self._asend(self._compaction_event(session, agent, context_tokens))
+        except Exception as failure:
+            self._failed(failure)
+            return None
 
     @_never_raises
     def delta(
@@ -332,9 +340,14 @@ class Client:
             request = self._check_request(session, tool, args, agent)
             call = self._detection.CheckCall.future(request, timeout=self._deadline, metadata=self._metadata)
             call.add_done_callback(lambda _: _wake(loop, done))
-            await asyncio.wait_for(done, self._deadline * 2)
             try:
+                await asyncio.wait_for(done, self._deadline)
                 answer = call.result(timeout=0)
+            except asyncio.TimeoutError:
+                # The deadline of the call is the same one; either may be noticed first.
+                call.cancel()
+                self._miss()
+                return verdict
             except grpc.RpcError as error:
                 self._check_failed(error)
                 return verdict
@@ -350,7 +363,10 @@ class Client:
         return Session(self, id or uuid.uuid4().hex, profile, dict(labels or {}))
 
     def on_push(self, function: Callable[[Verdict], object]) -> Callable[[Verdict], object]:
-        """Calls the function, in the client's thread, when a session is terminated between its events."""
+        """Calls the function when a session is terminated between its events.
+
+        It runs in the client's thread, where no method of the client waits for an answer.
+        """
         self._push.append(function)
         return function
 
@@ -379,12 +395,18 @@ class Client:
             connected=events._call is not None and not events.down,
         )
 
-    def close(self, timeout: float = 1.0) -> None:
-        """Sends what waits, for at most `timeout` seconds, and closes the connection."""
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what waits, for at most `timeout` seconds, and closes the connection.
+
+        Without a time for at most the deadline, and not at all while nothing else waits either.
+        """
         try:
+            if timeout is None:
+                timeout = self._deadline if self._may_wait() else 0.0
+            until = time.monotonic() + timeout
             self._closed = True
-            self._events.close(timeout)
-            self._deltas.close(min(timeout, 0.1))
+            self._events.close(until)
+            self._deltas.close(until)
             with self._lock:
                 channel, self._channel = self._channel, None
             if channel is not None:
@@ -392,11 +414,21 @@ class Client:
         except Exception as error:
             self._failed(error)
 
+    async def aclose(self, timeout: float | None = None) -> None:
+        """`close`, without blocking the loop."""
+        await asyncio.to_thread(self.close, timeout)
+
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     # The connection.
 
@@ -441,7 +473,8 @@ class Client:
     ) -> event_pb.Event:
         # Without a time: the service takes calls that are 50 ms apart or less for one round.
         event = event_pb.Event(
-            session_id=session, event_id=call_id[:128] or uuid.uuid4().hex, agent_id=agent, round_id=round[:128],
+            session_id=session, event_id=_text.bounded_id(call_id) or uuid.uuid4().hex, agent_id=agent,
+            round_id=_text.bounded_id(round),
             state_hash=state_hash,
         )
         if usage is not None:
@@ -477,6 +510,12 @@ class Client:
         event = self._event(session, agent, "", usage, "", "")
         event.turn.role = ROLES[role]
         event.turn.text = _text.clean(text)
+        return event
+
+    def _compaction_event(self, session: str, agent: str, context_tokens: int) -> event_pb.Event:
+        event = self._event(session, agent, "", None, "", "")
+        event.marker.kind = event_pb.MARKER_KIND_COMPACTION
+        event.marker.context_tokens = max(0, context_tokens)
         return event
 
     def _send(self, event: event_pb.Event) -> Verdict | None:
@@ -532,15 +571,16 @@ class Client:
 
     def _may_wait(self) -> bool:
         """Whether an answer can be expected before the deadline."""
-        if self._events.down or self._closed:
+        if self._events.down or self._closed or self._events.is_own_thread():
             return False
         if self._missed_in_a_row < MISSED_MAX:
             return True
-        # Events still go out, so their answers tell whether waiting is worth it again.
-        now = time.monotonic()
-        if now < self._pause_until or self._prompt_at <= self._paused_at:
+        # Events still go out, so their answers tell whether waiting is worth it again. Where
+        # there are none, one call finds out.
+        is_prompt = self._prompt_at > self._paused_at or not self._events.pending()
+        if time.monotonic() < self._pause_until or not is_prompt:
             return False
-        self._missed_in_a_row = 0
+        self._missed_in_a_row = MISSED_MAX - 1
         return True
 
     def _stop_waiting(self, item: _Pending) -> None:
@@ -732,7 +772,21 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
         pass
 
 
+def _token_of_file() -> str:
+    try:
+        with open(os.environ["UNSTUCK_TOKEN_FILE"], encoding="utf-8") as file:
+            return file.read().strip()
+    except (KeyError, OSError, ValueError):
+        return ""
+
+
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_clients() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 def _after_fork() -> None:

@@ -6,9 +6,9 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from unstuck._client import Client
+from unstuck._client import Client, Usage
 from unstuck._session import current
 from unstuck._verdict import Action, Refused, Stopped, Verdict
 
@@ -47,7 +47,7 @@ class Guard:
 
     def before(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
         """Asks whether a call may be made. A verdict means that it is refused, which is recorded."""
-        verdict = self._refusal(self.client.check(self.session, tool, args, agent=self.agent))
+        verdict = self._refusal(self.stopped or self.client.check(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(self.client.record(
                 self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
@@ -56,7 +56,7 @@ class Guard:
 
     async def abefore(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
         """`before`, without blocking the loop."""
-        verdict = self._refusal(await self.client.acheck(self.session, tool, args, agent=self.agent))
+        verdict = self._refusal(self.stopped or await self.client.acheck(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(await self.client.arecord(
                 self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
@@ -64,35 +64,43 @@ class Guard:
         return verdict
 
     def after(
-        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = "",
+        usage: Usage | None = None,
     ) -> str:
-        """Records a call. Returns the text for the model, or nothing."""
+        """Records a call. Returns the text for the model, or nothing. One without a result returned nothing."""
         return self._note(self.client.record(
-            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+            self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
+            usage=usage,
         ))
 
     async def aafter(
-        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = "",
+        usage: Usage | None = None,
     ) -> str:
         """`after`, without blocking the loop."""
         return self._note(await self.client.arecord(
-            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+            self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
+            usage=usage,
         ))
 
     def _refusal(self, verdict: Verdict | None) -> Verdict | None:
-        """A verdict of `check` that refuses the call: nobody can be asked here, so ASK refuses too."""
+        """A verdict that refuses the call: nobody can be asked here, so ASK refuses too."""
         if verdict is None or verdict < Action.ASK:
             return None
-        if verdict >= Action.TERMINATE:
-            self._stopped = verdict
+        self._note(verdict)
         return verdict
 
     def _note(self, verdict: Verdict | None) -> str:
         if verdict is None:
             return ""
-        if verdict >= self.stop_at:
+        if verdict >= self.stop_at and self._stopped is None:
             self._stopped = verdict
         return verdict.text if verdict >= Action.WARN else ""
+
+
+def _ended(result: object, error: object) -> object:
+    """An empty result is one that can be compared; an unknown one is not."""
+    return "" if result is None and error is None else result
 
 
 @functools.cache
@@ -106,8 +114,22 @@ def appended(result: Any, text: str) -> Any:
     return f"{result}\n\n{text}" if text and isinstance(result, str) else result
 
 
+@overload
+def guarded(
+    function: F, /, *, client: Client | None = None, session: str | None = None, stop_at: str = "ESCALATE",
+    correct: bool = True,
+) -> F: ...
+
+
+@overload
+def guarded(
+    *, client: Client | None = None, session: str | None = None, stop_at: str = "ESCALATE", correct: bool = True
+) -> Callable[[F], F]: ...
+
+
 def guarded(
     function: F | None = None,
+    /,
     *,
     client: Client | None = None,
     session: str | None = None,

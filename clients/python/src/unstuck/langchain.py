@@ -7,6 +7,8 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command
 
 from unstuck._client import Client
 from unstuck._guard import Guard, appended
@@ -32,10 +34,15 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
             return _refusal(verdict.text, tool, call_id)
         try:
             result = handler(request)
+        except GraphBubbleUp:
+            # An interrupt for a person, not a failure: the call is made again later.
+            raise
         except Exception as error:
             self.guard.after(tool, args, error=error, call_id=call_id, round=round)
             raise
-        return _corrected(result, self.guard.after(tool, args, call_id=call_id, round=round, **_outcome(result)))
+        answer = _answer(result, call_id)
+        _correct(answer, self.guard.after(tool, args, call_id=call_id, round=round, **_outcome(answer)))
+        return result
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Around each call of a tool."""
@@ -44,10 +51,14 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
             return _refusal(verdict.text, tool, call_id)
         try:
             result = await handler(request)
+        except GraphBubbleUp:
+            raise
         except Exception as error:
             await self.guard.aafter(tool, args, error=error, call_id=call_id, round=round)
             raise
-        return _corrected(result, await self.guard.aafter(tool, args, call_id=call_id, round=round, **_outcome(result)))
+        answer = _answer(result, call_id)
+        _correct(answer, await self.guard.aafter(tool, args, call_id=call_id, round=round, **_outcome(answer)))
+        return result
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -66,19 +77,26 @@ def _told(request: Any) -> tuple[str, object, str, str]:
     return call["name"], call["args"], call.get("id") or "", round
 
 
-def _outcome(result: Any) -> dict[str, object]:
-    content = getattr(result, "content", result)
-    return {"error" if getattr(result, "status", "") == "error" else "result": content}
+def _answer(result: Any, call_id: str) -> Any:
+    """What the model reads: of a tool that changes the state, the answer among the new messages."""
+    if not isinstance(result, Command):
+        return result
+    messages = result.update.get("messages", []) if isinstance(result.update, dict) else []
+    return next((one for one in messages if isinstance(one, ToolMessage) and one.tool_call_id == call_id), "")
+
+
+def _outcome(answer: Any) -> dict[str, Any]:
+    content = getattr(answer, "content", answer)
+    return {"error" if getattr(answer, "status", "") == "error" else "result": content}
 
 
 def _refusal(text: str, tool: str, call_id: str) -> ToolMessage:
     return ToolMessage(content=text, name=tool, tool_call_id=call_id, status="error")
 
 
-def _corrected(result: Any, text: str) -> Any:
-    if text and isinstance(result, ToolMessage):
-        if isinstance(result.content, str):
-            result.content = appended(result.content, text)
+def _correct(answer: Any, text: str) -> None:
+    if text and isinstance(answer, ToolMessage):
+        if isinstance(answer.content, str):
+            answer.content = appended(answer.content, text)
         else:
-            result.content = [*result.content, {"type": "text", "text": text}]
-    return result
+            answer.content = [*answer.content, {"type": "text", "text": text}]
