@@ -8,6 +8,7 @@ from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, 
 
 pytest.importorskip("langchain")
 from langchain.agents import create_agent  # noqa: E402
+from langchain.agents.middleware import ToolRetryMiddleware  # noqa: E402
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
 from langchain_core.messages import AIMessage  # noqa: E402
 
@@ -33,7 +34,7 @@ def answers(tool):
         yield AIMessage(content="", tool_calls=[call], id=f"answer-{number}")
 
 
-def agent(client, session, tool, between=lambda: ""):
+def agent(client, session, tool, between=lambda: "", before=()):
     model = Model(messages=answers(tool.__name__), requests=[])
     middleware = UnstuckMiddleware(client, session)
 
@@ -45,7 +46,7 @@ def agent(client, session, tool, between=lambda: ""):
     handle.__name__ = tool.__name__
     from langchain_core.tools import tool as as_tool
 
-    return create_agent(model, [as_tool(handle)], middleware=[middleware]), model, middleware
+    return create_agent(model, [as_tool(handle)], middleware=[*before, middleware]), model, middleware
 
 
 START = {"messages": [{"role": "user", "content": "Do it."}]}
@@ -70,6 +71,14 @@ def test_a_failing_tool_is_counted(client, service, session):
     with pytest.raises(OSError):
         run.invoke(START)
     assert outcomes(service, session) == FAILING_RUN[:1]
+
+
+def test_a_failure_that_another_middleware_handles_is_corrected(client, service, session):
+    retries = ToolRetryMiddleware(max_retries=0, on_failure="continue")
+    run, model, middleware = agent(client, session, failing_tool, before=[retries])
+    run.invoke(START)
+    assert "[unstuck] " not in str(model.requests[2]) and "[unstuck] " in str(model.requests[3])
+    assert middleware.guard.stopped and outcomes(service, session) == FAILING_RUN
 
 
 def test_an_interrupt_for_a_person_is_no_failure(client, service, session):

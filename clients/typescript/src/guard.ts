@@ -11,9 +11,9 @@ export interface GuardOptions {
 }
 
 /** How a guarded function acts. */
-export interface GuardedOptions extends GuardOptions {
+export interface GuardedOptions<Result = unknown> extends GuardOptions {
   /** Puts a correction into a result. By default it is appended to a text. */
-  correct?: (result: any, verdict: Verdict) => any;
+  correct?: (result: Result, verdict: Verdict) => Result;
 }
 
 /** The guard of one session, which the adapters share. */
@@ -50,11 +50,11 @@ export class Guard {
   }
 }
 
-const append = (result: unknown, verdict: Verdict) => (typeof result === "string" ? `${result}\n\n${correctionText(verdict)}` : result);
+const append = <Result>(result: Result, verdict: Verdict) => (typeof result === "string" ? (`${result}\n\n${correctionText(verdict)}` as Result) : result);
 
 /** See {@link Client.guarded}. */
 export function guardedFunction<Args extends unknown[], Result>(
-  client: Client, session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options: GuardedOptions = {},
+  client: Client, session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options: GuardedOptions<Result> = {},
 ): (...args: Args) => Promise<Result> {
   const guard = new Guard(client, session, options);
   // Calls that run at the same time are of one model response.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, hook_config
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
 
@@ -26,6 +26,8 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.guard = Guard(client, session, stop_at=stop_at)
         """The guard of the run."""
+        # Corrections of calls that raised. What another middleware makes of it is not known here.
+        self._untold: list[str] = []
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Around each call of a tool."""
@@ -38,7 +40,7 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
             # An interrupt for a person, not a failure: the call is made again later.
             raise
         except Exception as error:
-            self.guard.after(tool, args, error=error, call_id=call_id, round=round)
+            self._tell_later(self.guard.after(tool, args, error=error, call_id=call_id, round=round))
             raise
         answer = _answer(result, call_id)
         _correct(answer, self.guard.after(tool, args, call_id=call_id, round=round, **_outcome(answer)))
@@ -54,7 +56,7 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            await self.guard.aafter(tool, args, error=error, call_id=call_id, round=round)
+            self._tell_later(await self.guard.aafter(tool, args, error=error, call_id=call_id, round=round))
             raise
         answer = _answer(result, call_id)
         _correct(answer, await self.guard.aafter(tool, args, call_id=call_id, round=round, **_outcome(answer)))
@@ -62,11 +64,16 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @hook_config(can_jump_to=["end"])
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Ends the run before the next request to the model."""
+        """Ends the run before the next request to the model, or adds the corrections of calls that raised."""
+        texts, self._untold = self._untold, []
         verdict = self.guard.stopped
         if verdict is None:
-            return None
+            return {"messages": [HumanMessage("\n".join(texts))]} if texts else None
         return {"jump_to": "end", "messages": [AIMessage(f"[unstuck] stopped: {verdict.pattern or verdict.reason}")]}
+
+    def _tell_later(self, text: str) -> None:
+        if text and text not in self._untold:
+            self._untold.append(text)
 
 
 def _told(request: Any) -> tuple[str, object, str, str]:
