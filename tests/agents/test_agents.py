@@ -134,6 +134,21 @@ def test_without_a_service_the_agent_goes_on(machine, program):
 
 
 @every_program
+def test_without_the_program_the_agent_goes_on(machine, program):
+    machine.init()
+    # Whoever deletes Unstuck may not have run `init --remove` before.
+    own = machine.root / "bin/unstuck"
+    assert [path for path, (_, content) in machine.files().items() if bytes(own) in content], "no hook runs it"
+    own.unlink()
+    run = machine.agent("mixed")
+    assert run.code == 0, run
+    turns = machine.models.turns("mixed")
+    assert len(turns) == len(PLAYS["mixed"]), run
+    assert (machine.work / "a.txt").read_text().startswith("hello!"), f"the edit was not made\n{run}"
+    assert turns[-1].says("another file"), f"the last read was not made\n{run}"
+
+
+@every_program
 def test_init_twice_is_init_once_and_remove_restores_every_byte(machine, program):
     def files():
         # The service's own state is not configuration.

@@ -224,8 +224,15 @@ fn each_agent_gets_the_form_that_it_reads() {
     let copilot = json(&home, ".copilot/hooks/unstuck.json");
     assert_eq!(copilot["version"], 1);
     let hook = &copilot["hooks"]["preToolUse"][0];
+    // Copilot and Gemini refuse everything while a hook cannot be run.
     let command = format!("{program} hook copilot {files} --event preToolUse");
-    assert_eq!(hook["bash"], command);
+    let or_go_on = format!("command -v {program} >/dev/null || exit 0; exec");
+    assert_eq!(hook["bash"], format!("{or_go_on} {command}"));
+    let command = &gemini["hooks"]["AfterTool"][0]["hooks"][0]["command"];
+    assert_eq!(
+        *command,
+        format!("{or_go_on} {program} hook gemini {files}")
+    );
     assert_eq!(hook["timeoutSec"], 2);
     let script = home.path(".cline/hooks/PreToolUse");
     assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);

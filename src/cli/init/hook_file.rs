@@ -112,6 +112,8 @@ const CLINE_EVENTS: &[&str] = &[
     "UserPromptSubmit",
     "PreCompact",
 ];
+/// The agents that refuse every prompt or call while the program of a hook is gone.
+const CLOSED_WITHOUT_PROGRAM: &[&str] = &["gemini", "copilot"];
 /// The events before a call, which `--light` leaves out.
 const PRE_EVENTS: &[&str] = &["PreToolUse", "BeforeTool", "preToolUse"];
 /// The events of `--text`.
@@ -241,9 +243,10 @@ impl InstallOptions {
         }
         let arguments: Vec<_> = words.iter().map(|word| quote(word)).collect();
         let line = format!("{} {}", self.program, arguments.join(" "));
-        if self.project {
-            // A user of the repository may not have the program.
-            return format!("command -v unstuck >/dev/null || exit 0; exec {line}");
+        // A user of the repository may not have the program, and anybody may delete it.
+        if self.project || CLOSED_WITHOUT_PROGRAM.contains(&agent) {
+            let program = self.program.strip_suffix(" hook").unwrap_or(&self.program);
+            return format!("command -v {program} >/dev/null || exit 0; exec {line}");
         }
         line
     }
