@@ -28,10 +28,13 @@ class Model(GenericFakeChatModel):
         return super()._generate(messages, *args, **kwargs)
 
 
+USAGE = {"input_tokens": 100, "output_tokens": 7, "total_tokens": 107, "input_token_details": {"cache_read": 90}}
+
+
 def answers(tool):
     for number in range(20):
         call = {"name": tool, "args": {"path": "a.txt"}, "id": f"call-{number}"}
-        yield AIMessage(content="", tool_calls=[call], id=f"answer-{number}")
+        yield AIMessage(content="", tool_calls=[call], id=f"answer-{number}", usage_metadata=USAGE)
 
 
 def agent(client, session, tool, between=lambda: "", before=()):
@@ -52,12 +55,15 @@ def agent(client, session, tool, between=lambda: "", before=()):
 START = {"messages": [{"role": "user", "content": "Do it."}]}
 
 
-def test_it_is_corrected_refused_and_stopped(client, session):
+def test_it_is_corrected_refused_and_stopped(client, service, session):
     run, model, middleware = agent(client, session, read_file)
     result = run.invoke(START)
     assert CORRECTION in str(model.requests[3][-1].content)
     assert "stopped" in result["messages"][-1].content and middleware.guard.stopped >= "ESCALATE"
     assert len(model.requests) == 7
+    # Also those of refused calls.
+    used = service.get(session).session.usage
+    assert (used.input_tokens, used.output_tokens, used.cached_input_tokens) == (700, 49, 630)
 
 
 async def test_it_is_corrected_and_stopped_with_asyncio(client, session):

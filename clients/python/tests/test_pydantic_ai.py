@@ -29,12 +29,15 @@ def agent(client, session, tool, between=lambda: "", **settings):
     return Agent(FunctionModel(answer), tools=[handle], capabilities=capabilities, **settings), requests
 
 
-def test_it_is_corrected_refused_and_stopped(client, session):
+def test_it_is_corrected_refused_and_stopped(client, service, session):
     run, requests = agent(client, session, read_file)
     with pytest.raises(Stopped) as stopped:
         run.run_sync("Do it.")
     assert CORRECTION in str(requests[3][-1].parts[-1].content)
     assert stopped.value.verdict >= "ESCALATE" and len(requests) == 7
+    used = service.get(session).session.usage
+    # The function model counts the words of all messages in each request.
+    assert used.input_tokens > 7 * 50 and used.output_tokens > 0
 
 
 def test_a_failing_tool_is_counted(client, service, session):

@@ -1,6 +1,9 @@
 import { randomUUID } from "node:crypto";
-import type { CallOptions, Client } from "./client.js";
+import type { CallOptions, Client, Usage } from "./client.js";
 import { type Action, correctionText, Refused, Stopped, type Verdict } from "./verdict.js";
+
+// Of one guard, whose tokens are known; the one that was used longest ago is forgotten.
+const RUNS_MAX = 256;
 
 /** How a guard acts. */
 export interface GuardOptions {
@@ -19,6 +22,9 @@ export interface GuardedOptions<Result = unknown> extends GuardOptions {
 /** The guard of one session, which the adapters share. */
 export class Guard {
   #stopped: Verdict | null = null;
+  /** Of each run the tokens so far: of the input, of the output, of the input from the cache. */
+  readonly #totals = new Map<unknown, number[]>();
+  #unsent = [0, 0, 0];
 
   constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {}
 
@@ -39,10 +45,30 @@ export class Guard {
 
   /** Records a call. The verdict if there is a correction for the model. */
   async after(tool: string, args: unknown, options: CallOptions): Promise<Verdict | null> {
-    const verdict = await this.client.record(this.session, tool, args, { ...options, agent: options.agent ?? this.options.agent });
+    const usage = options.usage ?? this.#takeUsage();
+    const verdict = await this.client.record(this.session, tool, args, { ...options, usage, agent: options.agent ?? this.options.agent });
     if (!verdict) return null;
     this.#stop(verdict);
     return verdict.atLeast("WARN") ? verdict : null;
+  }
+
+  /**
+   * Tells how many tokens a run has used so far. What is new goes with the next event. `run` is an
+   * object that stays the same for the run, or an id of it, or of a single response.
+   */
+  used(run: unknown, inputTokens = 0, outputTokens = 0, cachedInputTokens = 0): void {
+    const total = [inputTokens, outputTokens, cachedInputTokens];
+    const before = this.#totals.get(run) ?? [0, 0, 0];
+    this.#totals.delete(run);
+    this.#totals.set(run, total);
+    if (this.#totals.size > RUNS_MAX) this.#totals.delete(this.#totals.keys().next().value);
+    this.#unsent = this.#unsent.map((unsent, index) => unsent + Math.max(0, total[index] - before[index]));
+  }
+
+  #takeUsage(): Usage | undefined {
+    const [inputTokens, outputTokens, cachedInputTokens] = this.#unsent;
+    this.#unsent = [0, 0, 0];
+    return inputTokens || outputTokens ? { inputTokens, outputTokens, cachedInputTokens } : undefined;
   }
 
   #stop(verdict: Verdict): void {

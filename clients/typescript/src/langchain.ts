@@ -33,7 +33,10 @@ export class LangChainGuard {
         const { name, args, id = "" } = request.toolCall;
         // The calls of one answer of the model are one round.
         const answer = (request.state.messages as BaseMessage[]).findLast((message) => AIMessage.isInstance(message));
-        const call: CallOptions = { callId: id, round: answer?.id?.slice(-128) };
+        const call: CallOptions = { callId: id, round: answer?.id };
+        // Its tokens go with its first call.
+        const used = (answer as AIMessage | undefined)?.usage_metadata;
+        if (answer?.id && used) guard.used(answer.id, used.input_tokens, used.output_tokens, used.input_token_details?.cache_read);
         const refusal = await guard.before(name, args, call);
         if (refusal) return new ToolMessage({ content: correctionText(refusal), name, tool_call_id: id, status: "error" });
         let result: Awaited<ReturnType<typeof handler>>;

@@ -40,7 +40,8 @@ class Looping extends BaseChatModel {
     const number = this.requests.length;
     await this.act(number);
     const calls = number > this.calls ? [] : [{ name: "read_file", args: { path: "a.rs" }, id: `call-${number}` }];
-    const message = new AIMessage({ content: "", tool_calls: calls, id: `answer-${number}` });
+    const usage_metadata = { input_tokens: 100, output_tokens: 7, total_tokens: 107, input_token_details: { cache_read: 90 } };
+    const message = new AIMessage({ content: "", tool_calls: calls, id: `answer-${number}`, usage_metadata });
     return { generations: [{ text: "", message }] };
   }
 }
@@ -64,7 +65,9 @@ test("the correction is in the model's fourth request, the fifth call is refused
   assert.ok(guard.stopped.atLeast("ESCALATE"));
   assert.match(state.messages.at(-1).content, /^\[unstuck\] stopped: /);
   assert.equal(requests.length, 7);
-  assert.equal((await service.session("langchain")).events, 7);
+  const { events, usage } = await service.session("langchain");
+  // The tokens also of refused calls.
+  assert.deepEqual([events, usage.inputTokens, usage.outputTokens, usage.cachedInputTokens], [7, 700, 49, 630]);
 });
 
 test("a failing tool is counted", async () => {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -12,6 +14,8 @@ from unstuck._client import Client, Usage
 from unstuck._session import current
 from unstuck._verdict import Action, Refused, Stopped, Verdict
 
+# Of one guard, whose tokens are known; the one that was used longest ago is forgotten.
+RUNS_MAX = 256
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,6 +37,10 @@ class Guard:
         self.agent = agent
         self.stop_at = Action[stop_at]
         self._stopped: Verdict | None = None
+        self._lock = threading.Lock()
+        # Of each run the tokens so far: of the input, of the output, of the input from the cache.
+        self._totals: collections.OrderedDict[object, tuple[object, list[int]]] = collections.OrderedDict()
+        self._unsent = [0, 0, 0]
 
     @property
     def stopped(self) -> Verdict | None:
@@ -50,7 +58,8 @@ class Guard:
         verdict = self._refusal(self.stopped or self.client.check(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(self.client.record(
-                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True,
+                usage=self._take_usage(),
             ))
         return verdict
 
@@ -59,29 +68,48 @@ class Guard:
         verdict = self._refusal(self.stopped or await self.client.acheck(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(await self.client.arecord(
-                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True,
+                usage=self._take_usage(),
             ))
         return verdict
 
     def after(
-        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = "",
-        usage: Usage | None = None,
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
     ) -> str:
         """Records a call. Returns the text for the model, or nothing. One without a result returned nothing."""
         return self._note(self.client.record(
             self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
-            usage=usage,
+            usage=self._take_usage(),
         ))
 
     async def aafter(
-        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = "",
-        usage: Usage | None = None,
+        self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
     ) -> str:
         """`after`, without blocking the loop."""
         return self._note(await self.client.arecord(
             self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
-            usage=usage,
+            usage=self._take_usage(),
         ))
+
+    def used(self, run: object, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> None:
+        """Tells how many tokens a run has used so far. What is new goes with the next event.
+
+        `run` is an object that stays the same for the run, or an id of it, or of a single response.
+        """
+        total = [input_tokens or 0, output_tokens or 0, cached_input_tokens or 0]
+        with self._lock:
+            key = run if isinstance(run, str) else id(run)
+            _, before = self._totals.pop(key, (run, [0, 0, 0]))
+            # With the object, so that no other gets its id.
+            self._totals[key] = (run, total)
+            if len(self._totals) > RUNS_MAX:
+                self._totals.popitem(last=False)
+            self._unsent = [unsent + max(0, now - old) for unsent, now, old in zip(self._unsent, total, before)]
+
+    def _take_usage(self) -> Usage | None:
+        with self._lock:
+            unsent, self._unsent = self._unsent, [0, 0, 0]
+        return Usage(unsent[0], unsent[1], cached_input_tokens=unsent[2]) if any(unsent) else None
 
     def _refusal(self, verdict: Verdict | None) -> Verdict | None:
         """A verdict that refuses the call: nobody can be asked here, so ASK refuses too."""

@@ -31,7 +31,7 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Around each call of a tool."""
-        tool, args, call_id, round = _told(request)
+        tool, args, call_id, round = self._told(request)
         if verdict := self.guard.before(tool, args, call_id=call_id, round=round):
             return _refusal(verdict.text, tool, call_id)
         try:
@@ -48,7 +48,7 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Around each call of a tool."""
-        tool, args, call_id, round = _told(request)
+        tool, args, call_id, round = self._told(request)
         if verdict := await self.guard.abefore(tool, args, call_id=call_id, round=round):
             return _refusal(verdict.text, tool, call_id)
         try:
@@ -75,13 +75,16 @@ class UnstuckMiddleware(AgentMiddleware[Any, Any, Any]):
         if text and text not in self._untold:
             self._untold.append(text)
 
-
-def _told(request: Any) -> tuple[str, object, str, str]:
-    call = request.tool_call
-    messages = request.state.get("messages", []) if isinstance(request.state, dict) else []
-    # The calls of one response are one round.
-    round = next((message.id for message in reversed(messages) if isinstance(message, AIMessage)), "") or ""
-    return call["name"], call["args"], call.get("id") or "", round
+    def _told(self, request: Any) -> tuple[str, object, str, str]:
+        call = request.tool_call
+        messages = request.state.get("messages", []) if isinstance(request.state, dict) else []
+        # The calls of one response are one round, and have used its tokens.
+        response = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
+        round = (response.id if response else "") or ""
+        if response and round and (used := response.usage_metadata):
+            cached = (used.get("input_token_details") or {}).get("cache_read", 0)
+            self.guard.used(round, used.get("input_tokens", 0), used.get("output_tokens", 0), cached)
+        return call["name"], call["args"], call.get("id") or "", round
 
 
 def _answer(result: Any, call_id: str) -> Any:

@@ -26,6 +26,8 @@ class UnstuckCapability(AbstractCapability[Any]):
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         """Around each call of a tool."""
         told: dict[str, Any] = {"call_id": call.tool_call_id or "", "round": f"{ctx.run_id}-{ctx.run_step}"}
+        used = ctx.usage
+        self.guard.used(used, used.input_tokens, used.output_tokens, used.cache_read_tokens)
         if verdict := await self.guard.abefore(call.tool_name, args, **told):
             self.guard.raise_if_stopped()
             return verdict.text
