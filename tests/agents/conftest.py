@@ -214,6 +214,12 @@ class Machine:
         assert len(sessions) == 1, sessions
         return sessions[0]
 
+    def resume_command(self, session):
+        """The words of the command that reopens a session, as a person is told it."""
+        lines = [line.split() for line in self.unstuck("session", session).stdout.splitlines()]
+        (words,) = [words for label, *words in filter(None, lines) if label == "resume"]
+        return words
+
     def metrics(self):
         """{name with labels: value} of the local service."""
         path = next((self.root / "run").rglob("http.sock"))

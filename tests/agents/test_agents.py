@@ -175,6 +175,22 @@ def test_in_shadow_mode_nothing_changes(machine, program):
     assert machine.verdicts(), "the verdicts are recorded all the same"
 
 
+@only(*(name for name in BY_NAME if name != "cline"))
+def test_the_command_that_is_shown_reopens_the_session(machine, program):
+    machine.guard()
+    machine.agent("hello")
+    session = machine.session()["session_id"]
+    command, *words = machine.resume_command(session)
+    arguments = program.resume(session, "play:hello go on")
+    # Without a person it needs more words.
+    assert command == program.command and words and set(words) <= set(arguments), words
+    again = machine.agent("", arguments)
+    assert again.code == 0, again
+    last = machine.models.turns("hello")[-1]
+    assert last.says("play:hello go on") and last.says("play:hello please"), "it knows what was said before"
+    assert machine.session()["session_id"] == session, "it is the same session"
+
+
 @only("claude-code")
 def test_the_first_hook_starts_the_service(machine):
     machine.init()

@@ -70,3 +70,22 @@ def test_a_person_sees_what_happens(tools):
     assert "[unstuck]" in svg
     if folder:
         Path(folder, "claude-code.svg").write_text(svg)
+
+
+def test_cline_is_reopened_in_the_terminal_by_the_command_that_is_shown(tools):
+    (cline,) = [program for program in PROGRAMS if program.agent == "cline"]
+    with new_machine(tools, cline) as machine:
+        machine.guard()
+        machine.agent("hello")
+        session = machine.session()["session_id"]
+        command, *words = machine.resume_command(session)
+        with Terminal([machine.root / "bin" / command, *words], machine.work, machine.env, **AS_NOBODY) as terminal:
+            # What was asked before.
+            terminal.wait_for("play:hello please", DEADLINE_SECS)
+            terminal.wait_for_quiet(1, DEADLINE_SECS)
+            terminal.type("play:hello again")
+            terminal.wait_for("play:hello again", DEADLINE_SECS)
+            terminal.type("\r")
+            machine.wait(lambda: terminal.read(0.2) and machine.models.turns("hello")[1:], "no second turn")
+        assert machine.models.turns("hello")[-1].says("play:hello please")
+        assert machine.session()["session_id"] == session
