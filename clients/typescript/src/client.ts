@@ -227,12 +227,13 @@ export class Client {
 
   #session(id: string): Session {
     const end = async () => {
-      await this.flush();
+      const until = Date.now() + this.deadline;
+      if (this.#stream.isWaitingFor(id)) await this.flush();
       this.#opened.delete(id);
       this.#unopened.delete(id);
       // An event that comes later would begin the session anew; the service ends it when idle.
       if (this.#waits() && !this.#stream.isWaitingFor(id)) {
-        await this.#ask((done) => this.#sessions.endSession({ sessionId: id }, this.#metadata, this.#callOptions(), done));
+        await this.#ask((done) => this.#sessions.endSession({ sessionId: id }, this.#metadata, { deadline: until }, done));
       }
       for (const key of this.#known.keys()) if (key.startsWith(`${id}\0`)) this.#known.delete(key);
     };

@@ -191,7 +191,7 @@ pub(in crate::cli) fn hook_files(
             let text = include_str!("plugins/opencode.js");
             own(path, plugin(text, options, "opencode"), 0o644)
         }
-        _ => {
+        "pi" => {
             let path = path_of("extensions/unstuck.ts", ".pi/extensions/unstuck.ts");
             own(
                 path,
@@ -199,6 +199,8 @@ pub(in crate::cli) fn hook_files(
                 0o644,
             )
         }
+        // Nothing is known of its hooks yet.
+        _ => Vec::new(),
     })
 }
 
