@@ -364,16 +364,16 @@ client._deadline = {PATIENCE_SECS}
 def test_the_token_may_be_in_a_file(tmp_path, monkeypatch):
     (tmp_path / "token").write_text("of-the-file\n")
     monkeypatch.setenv("UNSTUCK_TOKEN_FILE", str(tmp_path / "token"))
-    assert Client()._metadata == (("authorization", "Bearer of-the-file"),)
+    assert Client()._connection.metadata == (("authorization", "Bearer of-the-file"),)
     monkeypatch.setenv("UNSTUCK_TOKEN", "of-the-variable")
-    assert Client()._metadata == (("authorization", "Bearer of-the-variable"),)
-    assert Client(token="given")._metadata == (("authorization", "Bearer given"),)
+    assert Client()._connection.metadata == (("authorization", "Bearer of-the-variable"),)
+    assert Client(token="given")._connection.metadata == (("authorization", "Bearer given"),)
     monkeypatch.delenv("UNSTUCK_TOKEN")
     monkeypatch.setenv("UNSTUCK_TOKEN_FILE", "/nowhere")
-    assert Client()._metadata == ()
+    assert Client()._connection.metadata == ()
 
 
-def test_tls_and_tokens(tmp_path, session):
+def test_tls_and_tokens(tmp_path, session, monkeypatch):
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
@@ -386,6 +386,10 @@ def test_tls_and_tokens(tmp_path, session):
     with running(tmp_path, config) as secured:
         with Client(f"https://{secured.target}", made["token"], ca=ca, deadline=PATIENCE_SECS) as client:
             assert [client.record(session, *READ) for _ in range(3)][-1] == "WARN"
+        (tmp_path / "ca.pem").write_bytes(ca)
+        monkeypatch.setenv("UNSTUCK_CA", str(tmp_path / "ca.pem"))
+        with Client(f"https://{secured.target}", made["token"], deadline=PATIENCE_SECS) as client:
+            assert client.record(f"{session}-2", *READ) is None and client.stats.answered == 1
         with Client(secured.target, "wrong", ca=ca, deadline=0.5) as client:
             assert client.record(session, *READ) is None
             wait_until(lambda: client.stats.reconnects)

@@ -138,11 +138,18 @@ test("TLS and tokens", async () => {
   const actions = [];
   for (let number = 0; number < 3; number += 1) actions.push((await read(client, "secured"))?.action ?? null);
   assert.deepEqual(actions, [null, null, "WARN"]);
+  const environment = { UNSTUCK_CA: `${folder}/cert.pem`, UNSTUCK_TOKEN_FILE: `${folder}/token` };
+  await writeFile(environment.UNSTUCK_TOKEN_FILE, `${made.token}\n`);
+  Object.assign(process.env, environment);
+  const configured = new Client({ target: `https://${own.target}`, deadline: 20_000 });
+  for (const name of Object.keys(environment)) delete process.env[name];
+  await read(configured, "configured");
+  assert.equal(configured.stats.answered, 1);
   const stranger = new Client({ target: own.target, token: "wrong", tls, deadline: 500 });
   assert.equal(await read(stranger, "secured"), null);
   await until(() => stranger.stats.reconnects > 0, "it is turned away");
   assert.equal(stranger.stats.answered, 0);
-  await Promise.all([client.close(), stranger.close(), own.close(), rm(folder, { recursive: true })]);
+  await Promise.all([client.close(), configured.close(), stranger.close(), own.close(), rm(folder, { recursive: true })]);
 });
 
 test("no input throws", async () => {

@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from unstuck._client import Client, Usage
+from unstuck._client import Client
+from unstuck._events import Usage
 from unstuck._session import current
 from unstuck._verdict import Action, Refused, Stopped, Verdict
 

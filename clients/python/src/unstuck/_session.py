@@ -11,7 +11,8 @@ from unstuck._verdict import Verdict
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from unstuck._client import Client, Usage
+    from unstuck._client import Client
+    from unstuck._events import Usage
 
 current: contextvars.ContextVar[Session | None] = contextvars.ContextVar("unstuck_session", default=None)
 
