@@ -82,8 +82,8 @@ fn describe_difference(
         others.is_empty() || others.iter().any(|other| other.get(name) != Some(value))
     };
     let shown = |(name, value): &(&String, &Value)| {
-        let is_told = is_explaining(name) || value.as_str() == Some(target);
-        !is_told && differs(name, value)
+        let is_redundant = is_explaining(name) || value.as_str() == Some(target);
+        !is_redundant && differs(name, value)
     };
     let way = find_way(entries).filter(|way| way.iter().any(shown));
     let arrow = way.map(|[(_, from), (_, to)]| format!("{}→{}", quote(from), quote(to)));

@@ -227,6 +227,7 @@ impl Session {
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Count it. A call ends the turn whose text was streamed.
         self.agents.get_mut(obs.agent_position)?.drafts.clear();
         if call.outcome == Some(Outcome::Blocked) {
             ctx.metrics.count_event(EventKind::RefusedCall);
@@ -240,7 +241,8 @@ impl Session {
             args: call.args.as_text(),
             ..CallText::default()
         };
-        // The facts are large and are moved only once.
+        // Take the facts, which are large and are moved only once. No detector observes a
+        // refused call.
         let (mut facts, target) = match facts.take() {
             EventFacts::Call(CallExtract { facts, target }) => (facts, target),
             EventFacts::Refused(refused) => {
@@ -252,10 +254,12 @@ impl Session {
                 return self.run_budget_and_rules(obs, ctx);
             }
         };
+        // Update the progress of the session.
         let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
         self.progress.record_figures(&mut facts);
         ctx.metrics.count_capacity_evictions(&capacities);
+        // Run the detectors.
         let words = CallText {
             target: &target,
             ..words
