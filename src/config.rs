@@ -106,7 +106,7 @@ impl ConfigError {
     }
 }
 
-/// Where a user set a key.
+/// The place at which a user set a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceLocation {
     Line { file: Arc<str>, line: usize },

@@ -157,7 +157,7 @@ impl Reloader {
     }
 }
 
-/// What a reload changes.
+/// The parts of the service that a reload changes.
 #[derive(Debug, PartialEq, Eq)]
 struct ChangedKeys {
     /// In force now, compared with the previous reload.

@@ -43,7 +43,7 @@ struct StandingLoop {
     call_keys: Vec<CallKey>,
 }
 
-/// What a check of a call finds.
+/// The finding of a check of a call.
 pub(super) struct StandingCall {
     pub action: Action,
     pub verdict: Option<Arc<Verdict>>,

@@ -57,12 +57,12 @@ impl QueueState {
     }
 }
 
-/// What the writer is writing now.
+/// The batch that the writer is writing.
 struct InFlight {
     issued: Vec<VerdictRecord>,
     bytes: usize,
     started_at: Instant,
-    /// Since when the oldest verdict has waited.
+    /// When the oldest verdict was queued.
     queued_at: Instant,
 }
 
@@ -414,7 +414,7 @@ impl WriteQueue {
     }
 }
 
-/// What became of an operator action that was to be withdrawn.
+/// The result of withdrawing an operator action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawal {
     /// It was not written.

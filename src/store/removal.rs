@@ -20,7 +20,7 @@ use crate::domain::VerdictId;
 const RETENTION_SLICE: usize = 1_000;
 /// The most pages that are returned to the file system at a time.
 const VACUUM_PAGES: usize = 1_000;
-/// What the write-ahead log may have of `store.bytes_max`.
+/// The part of `store.bytes_max` that is reserved for the write-ahead log.
 const WAL_SHARE: u64 = WAL_BYTES as u64;
 /// A lifted tombstone is kept for this long, because a reset that is refused while its
 /// commit is on its way must be undone.
@@ -35,7 +35,7 @@ pub(super) struct Retention {
     pub tombstones_max: usize,
 }
 
-/// What a slice of the retention has removed.
+/// The rows that a slice of the retention has removed.
 #[derive(Default)]
 pub(super) struct RemovedSlice {
     /// The greatest id of all removed verdicts.

@@ -13,7 +13,7 @@ pub(super) struct RecentCalls {
     calls: SmallVec<[RecentCall; 6]>,
     /// The error that was found and still recurs, and how often it did.
     reported: Option<(Sig, i32)>,
-    /// Of the latest call.
+    /// The program of the latest call.
     pub last_program: ProgramWords,
 }
 
