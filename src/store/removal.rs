@@ -88,7 +88,7 @@ impl Database {
         slice.retained_after = read_removed(&transaction)?.2;
         slice.has_more = removed > 0;
         if removed == 0 {
-            // So that a start can tell whether its clock is far ahead.
+            // The next start compares its clock with this time.
             save_time(&transaction, LAST_RUN, now)?;
             transaction.commit()?;
             self.shrink_files(retention)?;
@@ -120,7 +120,7 @@ impl Database {
         Ok(pages * read("page_size")?)
     }
 
-    /// Brings the files to the size of what is in them, if they are too large.
+    /// Returns the free pages of files that are too large.
     fn shrink_files(&self, retention: &Retention) -> Result<(), CommitError> {
         if self.dir.bytes() <= retention.bytes_max {
             return Ok(());

@@ -140,8 +140,8 @@ impl Writer {
             Err(_) => Ok(()),
         };
         match written.and(undone) {
-            Ok(()) => self.written(batch),
-            Err(CommitError::Refused(error)) => self.refused(batch, &error),
+            Ok(()) => self.publish_written(batch),
+            Err(CommitError::Refused(error)) => self.handle_refused(batch, &error),
             Err(CommitError::Detached(error)) => {
                 self.backlog.is_uncertain = true;
                 let actions = batch
@@ -150,7 +150,7 @@ impl Writer {
                     .filter(|issued| is_operator_action(issued));
                 self.withdrawn
                     .extend(actions.map(|issued| issued.verdict.id));
-                self.refused(batch, &error);
+                self.handle_refused(batch, &error);
             }
             Err(CommitError::Unsynced(error)) => {
                 CommitPublisher::count(&self.publisher.failures);
@@ -228,7 +228,8 @@ impl Writer {
         }
     }
 
-    fn written(
+    /// Publishes a batch that is on disk, without the actions that were withdrawn.
+    fn publish_written(
         &mut self,
         Batch {
             issued, through, ..
@@ -257,7 +258,7 @@ impl Writer {
 
     /// Handles a failed write: terminations stay in force and are retried, operator
     /// actions are rejected, other verdicts are delivered but not persisted.
-    fn refused(&mut self, batch: Batch, error: &str) {
+    fn handle_refused(&mut self, batch: Batch, error: &str) {
         CommitPublisher::count(&self.publisher.failures);
         let before = self.publisher.watermarks();
         if !before.write_failing {
