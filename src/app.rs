@@ -88,7 +88,7 @@ pub enum StartError {
 pub enum RunError {
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
-    /// Without the panic message, which may quote an agent.
+    /// The message of the panic is left out, because it may quote an agent.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
 }

@@ -26,7 +26,7 @@ pub fn replace(path: &Path, contents: &[u8], mode: u32, durability: Durability) 
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
-    // In the same directory: a rename works within one file system.
+    // Write it in the same directory: a rename works within one file system.
     let mut builder = tempfile::Builder::new();
     let mut temporary = builder.prefix(".").suffix(".tmp").tempfile_in(dir)?;
     temporary.write_all(contents)?;
@@ -37,7 +37,7 @@ pub fn replace(path: &Path, contents: &[u8], mode: u32, durability: Durability) 
     }
     temporary.persist(path)?;
     match durability {
-        // The name is in the directory.
+        // The new name is in the directory, which is synced too.
         Durability::Synced => File::open(dir)?.sync_all(),
         Durability::Unsynced => Ok(()),
     }

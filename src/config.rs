@@ -89,7 +89,7 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
 
-    /// Not reachable: the layers are checked before they are merged.
+    /// It does not occur: the layers are checked before they are merged.
     #[error("cannot merge the configuration: {}", EscapedText(&.0.to_string()))]
     Merge(#[from] ::config::ConfigError),
 }

@@ -234,7 +234,7 @@ impl Store {
             dir,
             _lock: lock,
         };
-        // Without a database this process begins where its clock is.
+        // Find the last verdict. Without a database it is that of the present time.
         let last = match database {
             Some(_) => state.last_verdict,
             None => state

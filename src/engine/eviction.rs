@@ -89,7 +89,7 @@ impl MemoryUse {
     }
 }
 
-/// From here on idle sessions expire sooner.
+/// Above this share of the memory budget idle sessions expire sooner.
 const EARLY_EVICTION_PERCENT: usize = 75;
 
 /// The number of slots checked to make room for one input, so that it does not

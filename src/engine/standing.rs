@@ -35,7 +35,7 @@ struct StandingLoop {
     calls: SmallVec<[Sig; 4]>,
     /// Its calls are refused.
     is_blocked: bool,
-    /// Not saved apart from the session's verdicts, because agents wrote it.
+    /// It is saved only with the session's verdicts, because it quotes agents.
     #[serde(skip)]
     verdict: Option<Arc<Verdict>>,
     /// Not saved, for the same reason.

@@ -162,7 +162,7 @@ fn quote(text: &str) -> String {
     sanitize::quote(text, QUOTE_CHARS_MAX)
 }
 
-/// With two decimals. Most loops repeat themselves exactly, and formatting a float is slow.
+/// Formats a similarity with two decimals. Most loops repeat themselves exactly, and formatting a float is slow.
 fn format_similarity(similarity: f64) -> String {
     if (1.0 - similarity) == 0.0 {
         "1.00".to_owned()

@@ -34,7 +34,7 @@ struct TrendState {
 
 /// Below this a trend has ended.
 const EMA_MIN: f32 = 0.01;
-/// From this on a blip is a trend.
+/// At or above this a blip is a trend.
 const TREND_EMA_MIN: f32 = 0.4;
 /// A pause of up to a minute is normal and does not decay a trend.
 const IDLE_GRACE: Duration = Duration::from_secs(60);
