@@ -329,7 +329,7 @@ impl Api {
         now: SystemTime,
         pushes: &TerminationPushes,
     ) -> Option<Answer<pb::StreamDeltasResponse>> {
-        // Resolve the session and parse the delta. An invalid one is answered with an error.
+        // Parse it. An invalid delta is answered with an error.
         let parsed = result
             .and_then(|()| pushes.resolve_session(&delta.session_id))
             .and_then(|(session, is_tracked)| {
@@ -360,7 +360,6 @@ impl Api {
                     unsettled,
                 })
             }
-            // The session or the memory limit refuses it.
             Err(refused) => {
                 let response = pb::StreamDeltasResponse {
                     error: Some(refused.into()),
