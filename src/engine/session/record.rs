@@ -241,8 +241,7 @@ impl Session {
             args: call.args.as_text(),
             ..CallText::default()
         };
-        // Take the facts, which are large and are moved only once. No detector observes a
-        // refused call.
+        // Take the facts, which are large, once. No detector observes a refused call.
         let (mut facts, target) = match facts.take() {
             EventFacts::Call(CallExtract { facts, target }) => (facts, target),
             EventFacts::Refused(refused) => {
@@ -330,9 +329,8 @@ impl Session {
         self.agents.iter_mut().for_each(reset);
     }
 
-    /// The fast path of a delta that does not end its turn: the session is up to
-    /// date, the agent is known, and there is memory. `None`: the delta needs the
-    /// full path, and nothing was done.
+    /// The fast path of a delta that does not end its turn: the session is up to date, the
+    /// agent is known, and there is memory. `None`: it needs the full path; nothing was done.
     pub fn append_delta(
         &mut self,
         delta: &Delta,
@@ -356,8 +354,7 @@ impl Session {
         })
     }
 
-    /// Records a delta. The end of a turn counts as an event, and `vector` is the
-    /// turn's embedding.
+    /// Records a delta. The end of a turn is an event; `vector` is the turn's embedding.
     pub fn record_delta(
         &mut self,
         delta: &Delta,
