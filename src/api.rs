@@ -166,7 +166,7 @@ impl Api {
             session: &termination.session,
             termination,
             cost,
-            is_told: self.store.may_be_sent(termination.id, now),
+            may_be_sent: self.store.may_be_sent(termination.id, now),
             now,
         });
         if let Some(report) = report {

@@ -88,12 +88,12 @@ pub enum StartError {
 pub enum RunError {
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
-    /// Without the panic message, which may quote an agent.
+    /// The message of the panic is left out, because it may quote an agent.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
 }
 
-/// Where a service listens.
+/// The addresses of a service.
 #[derive(Clone)]
 pub struct ListenAddresses {
     pub grpc: ListenAddress,
@@ -247,7 +247,11 @@ impl App {
         let draining = self.draining.clone();
 
         // Build the servers: gRPC, gRPC above the limit of connections, HTTP.
-        let sockets = (self.grpc, self.http, self.activity);
+        let sockets = Sockets {
+            grpc: self.grpc,
+            http: self.http,
+            activity: self.activity,
+        };
         let listeners = limit_connections(sockets, self.tls, &self.limits, &self.metrics);
         let grpc_server = trace_calls(server::grpc_server(&self.limits), self.is_traced);
         let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
@@ -283,7 +287,7 @@ impl App {
         tasks.spawn(grpc.err_into());
         tasks.spawn(reserve.err_into());
         tasks.spawn(http.map(Ok));
-        // Beside them: webhooks, token files, expiry, retention, saved sessions.
+        // The background tasks: webhooks, token files, expiry, retention, saved sessions.
         tasks.spawn(notifications::run_notifier(
             self.notifier,
             self.store.clone(),
@@ -346,6 +350,13 @@ fn trace_calls(server: Server, is_traced: bool) -> Server {
     }
 }
 
+/// The sockets of the service, and the count of their connections.
+struct Sockets {
+    grpc: ListeningSocket,
+    http: ListeningSocket,
+    activity: Arc<Activity>,
+}
+
 /// The listeners, with the limits that fit the limit on open files.
 struct Listeners {
     grpc: Listener,
@@ -356,11 +367,16 @@ struct Listeners {
 
 /// Wraps both sockets in listeners that limit the number and the timeouts of connections.
 fn limit_connections(
-    (grpc, http, activity): (ListeningSocket, ListeningSocket, Arc<Activity>),
+    sockets: Sockets,
     tls: Option<Arc<Tls>>,
     limits: &Limits,
     metrics: &Arc<Metrics>,
 ) -> Listeners {
+    let Sockets {
+        grpc,
+        http,
+        activity,
+    } = sockets;
     // Divide the open files that the process may have.
     let connections_max = ConnectionLimits {
         grpc: limits.connections_max,

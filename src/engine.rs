@@ -105,11 +105,11 @@ struct EngineConfig {
     facts: FactExtractor,
     rules: Arc<Rules>,
     limits: Limits,
-    /// What frozen sessions depend on.
+    /// The settings that frozen sessions depend on.
     dependencies: Dependencies,
 }
 
-/// What a session uses of the engine, for one call.
+/// The parts of the engine that a session uses during one call.
 struct EngineContext<'a> {
     config_version: u64,
     profiles: &'a Profiles,

@@ -178,7 +178,7 @@ mod tests {
                 .verdict
                 .id
         });
-        // As after a page from the store that ends with the first verdict.
+        // The state after a page from the store that ends with the first verdict.
         feed.position = first;
         assert_eq!(feed.next().await.unwrap().id, second);
     }

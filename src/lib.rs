@@ -15,7 +15,7 @@
 //! 6. [`rules`]: the operator's own rules, in CEL.
 //! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
 //!    Builds observations and verdicts.
-//! 8. [`secret`]: the key file. [`store`]: the durable side, a SQLite database.
+//! 8. [`secret`]: the key file, written by [`atomic_file`]. [`store`]: the durable side, a SQLite database.
 //!    [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
 //!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side. [`ingest`]:
@@ -31,6 +31,7 @@
 
 pub mod api;
 pub mod app;
+pub mod atomic_file;
 pub mod auth;
 pub mod cli;
 pub mod config;

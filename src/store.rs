@@ -88,7 +88,7 @@ use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
 use save_requests::SaveRequests;
-use sessions::SessionWrites;
+use sessions::StoreWrites;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -167,7 +167,7 @@ struct Disk {
     readers: Readers,
     retention: Retention,
     requests: Arc<RetentionRequests>,
-    sessions: Arc<SessionWrites>,
+    writes: Arc<StoreWrites>,
     save_requests: SaveRequests,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
@@ -191,8 +191,8 @@ impl Store {
         Self::open_with_hook(options, None)
     }
 
-    /// As `open`. The writer calls the hook before each commit, so that tests can stop it
-    /// there.
+    /// Opens a store like `open`. The writer calls the hook before each commit, so that
+    /// tests can stop it there.
     pub fn open_with_hook(
         options: StoreOptions<'_>,
         before_commit: Option<CommitHook>,
@@ -217,7 +217,7 @@ impl Store {
             head,
             retained_after,
         } = recovery;
-        // What the readers and the writer share of the files.
+        // Create the state of the files that the readers and the writer share.
         let days = settings.verdicts_days_max;
         let disk = Disk {
             readers: Readers::new(dir.clone(), database.is_some()),
@@ -228,13 +228,13 @@ impl Store {
                 tombstones_max: options.tombstones_max,
             },
             requests: Arc::default(),
-            sessions: Arc::default(),
+            writes: Arc::default(),
             save_requests: SaveRequests::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
         };
-        // Without a database this process begins where its clock is.
+        // Find the last verdict. Without a database it is that of the present time.
         let last = match database {
             Some(_) => state.last_verdict,
             None => state
@@ -291,7 +291,7 @@ impl Store {
                         tombstones_max: usize::MAX,
                         ..disk.retention
                     },
-                    sessions: disk.sessions.clone(),
+                    writes: disk.writes.clone(),
                     before_commit,
                 };
                 (Some(disk), Some(writer_disk))
@@ -416,8 +416,8 @@ impl Store {
         }
         if let Some(disk) = &self.disk {
             disk.requests.close();
-            disk.sessions.close();
-            disk.sessions.clear();
+            disk.writes.close();
+            disk.writes.clear();
         }
     }
 

@@ -100,7 +100,7 @@ impl DetectionService for Api {
     }
 }
 
-/// What differs between StreamEvents and StreamDeltas.
+/// The part of a stream's service that differs between StreamEvents and StreamDeltas.
 trait StreamHandler: Send + 'static {
     type Request: Message + Default + 'static;
     type Response: StreamResponse;
@@ -329,6 +329,7 @@ impl Api {
         now: SystemTime,
         pushes: &TerminationPushes,
     ) -> Option<Answer<pb::StreamDeltasResponse>> {
+        // Parse it. An invalid delta is answered with an error.
         let parsed = result
             .and_then(|()| pushes.resolve_session(&delta.session_id))
             .and_then(|(session, is_tracked)| {
@@ -344,6 +345,7 @@ impl Api {
                 let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
                 pushes.track_response(&parsed.session, is_tracked, verdict);
                 let recorded = recorded?;
+                // Build the response. A termination in it may not be on disk yet.
                 let action = recorded.action();
                 let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
                 let response = pb::StreamDeltasResponse {

@@ -8,7 +8,7 @@ use std::{
 
 use super::user_dirs;
 
-/// The program of an agent, and where it keeps its files.
+/// The program of an agent, and the directories of its files.
 #[derive(Debug)]
 pub(super) struct AgentProgram {
     pub agent: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct AgentProgram {
     /// The variable that overrides its directory in the home directory.
     dir_variable: &'static str,
     dir: &'static str,
-    /// Where its sessions are, in its directory; for opencode in the home directory.
+    /// The directory of its sessions, relative to `dir`.
     sessions: &'static str,
 }
 
@@ -104,7 +104,7 @@ impl AgentProgram {
         AGENT_PROGRAMS.iter().find(|program| program.agent == agent)
     }
 
-    /// Its own directory. `None`: there is no home directory.
+    /// The directory of its settings. `None`: there is no home directory.
     pub fn dir(&self) -> Option<PathBuf> {
         let named = user_dirs::absolute(self.dir_variable);
         let config = |dir: &'static str| {
@@ -126,7 +126,7 @@ impl AgentProgram {
             || self.names.iter().any(|name| find_in_path(name).is_some())
     }
 
-    /// Whether this path is that of its program.
+    /// Whether this is the path of its program.
     pub fn is_at(&self, path: &Path) -> bool {
         let name = file_name(path);
         let stem = [".js", ".mjs", ".cjs"]

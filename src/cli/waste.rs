@@ -9,7 +9,7 @@ use crate::{domain::Waste, pb::Wasted};
 pub(super) struct WasteTotals {
     pub events: i64,
     pub tokens: i64,
-    /// Of the tokens, those read from the model's cache.
+    /// The part of the tokens that was read from the model's cache.
     pub cached_tokens: i64,
     pub cost_usd: f64,
 }

@@ -36,7 +36,7 @@ const STREAM_RESPONSE_BYTES: u64 = 256 * 1024;
 /// A limit that is a share of memory.
 struct MemoryShare {
     key: &'static str,
-    /// One in this many bytes.
+    /// The limit is the memory divided by this.
     divisor: u64,
     /// The bytes of one unit of the limit.
     unit_bytes: u64,
@@ -107,7 +107,7 @@ impl MemoryBudget {
             .map(|share| (share.key, share.value(self.memory_bytes)))
     }
 
-    /// What the limits allow in total.
+    /// The bytes that the limits allow in total.
     pub fn total_bytes(&self) -> u64 {
         let bytes = MEMORY_SHARES.iter().map(|share| {
             let uses = if share.key == "unread_bytes_max" {

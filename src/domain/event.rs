@@ -162,7 +162,7 @@ pub enum Channel {
 pub struct Cost {
     pub input_tokens: i64,
     pub output_tokens: i64,
-    /// Of the input tokens, those read from the model's cache.
+    /// The part of the input tokens that was read from the model's cache.
     pub cached_input_tokens: i64,
     pub usd: f64,
 }

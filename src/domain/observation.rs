@@ -80,7 +80,7 @@ pub struct EventPosition {
     pub round: Option<Sig>,
 }
 
-/// What the session with all its agents has used.
+/// The usage of the session with all its agents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageDelta {
     /// At the previous observation.

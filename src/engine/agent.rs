@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{
-    Profile, batch::CallBatch, draft::Drafts, members::build_members, standing::StandingLoops,
+    Profile, batch::CallBatch, draft::Drafts, members::build_members, session::ObservationContext,
+    standing::StandingLoops,
 };
 use crate::{
     detect::{CallText, Detectors, History},
@@ -218,18 +219,17 @@ impl Agent {
         self.termination.is_some()
     }
 
-    /// Renders the texts of a verdict while the history still has the cited calls.
-    /// `call` and `words` are those of the present event, if it is a call, and
-    /// `repetition_start` is the character at which a text begins to repeat itself.
+    /// Renders the texts of a verdict while the history still has the cited calls. `obs`
+    /// is the event that the verdict answers.
     pub fn render_verdict(
         &self,
         decision: &Decision,
-        (call, words): (Option<Sig>, &CallText<'_>),
+        obs: &ObservationContext<'_>,
         used: UsageDelta,
-        repetition_start: u64,
-        (profile, facts): (&Profile, &FactExtractor),
+        profile: &Profile,
+        facts: &FactExtractor,
     ) -> RenderedVerdict {
-        let current = call.map(|call| (call, words.args));
+        let current = obs.call.map(|call| (call, obs.words.args));
         let (members, first_operation) =
             build_members(&decision.calls, &self.history, current, facts);
         if decision.refusals > 0 {
@@ -242,10 +242,10 @@ impl Agent {
         }
         let evidence = &decision.evidence;
         let context = TemplateContext::new(
-            (evidence.count, evidence.period, evidence.similarity),
+            evidence,
             first_operation.unwrap_or(Operation::Other).verb(),
             &members,
-            (&evidence.excerpt, repetition_start),
+            obs.repetition_start,
         );
         let context = match profile.detect.budget.own.reached_cap(&used) {
             Some(reached) => context.with_budget(reached.unit, reached.used, reached.cap),

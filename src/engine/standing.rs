@@ -35,7 +35,7 @@ struct StandingLoop {
     calls: SmallVec<[Sig; 4]>,
     /// Its calls are refused.
     is_blocked: bool,
-    /// Not saved apart from the session's verdicts, because agents wrote it.
+    /// It is saved only with the session's verdicts, because it quotes agents.
     #[serde(skip)]
     verdict: Option<Arc<Verdict>>,
     /// Not saved, for the same reason.
@@ -43,7 +43,7 @@ struct StandingLoop {
     call_keys: Vec<CallKey>,
 }
 
-/// What a check of a call finds.
+/// The finding of a check of a call.
 pub(super) struct StandingCall {
     pub action: Action,
     pub verdict: Option<Arc<Verdict>>,

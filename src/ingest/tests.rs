@@ -347,9 +347,9 @@ fn a_stop_reaches_every_agent_by_its_reply_or_by_an_interrupt() {
                 });
                 let Some(reply) = reply else { continue };
                 let text = reply.body.to_string();
-                let is_told = text.contains("LINE") || text.contains("ADVICE");
+                let has_text = text.contains("LINE") || text.contains("ADVICE");
                 assert!(
-                    is_told || reply.interrupt,
+                    has_text || reply.interrupt,
                     "{} {event:?}: {text}",
                     agent.name
                 );

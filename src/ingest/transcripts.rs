@@ -3,7 +3,7 @@
 //!
 //! A reader passes [`TranscriptItem`]s to a sink, one session after the other. Files are
 //! opened for reading only and read up to the length that they have when they are opened.
-//! What cannot be read is a [`ReadProblem`]: it is reported, skipped, and never fatal.
+//! A part that cannot be read is a [`ReadProblem`]: it is reported, skipped, and never fatal.
 
 mod atif;
 mod claude_code;
@@ -48,7 +48,7 @@ pub struct TranscriptFormat {
     pub title: &'static str,
     /// The files in their usual places.
     find: fn(&Homes) -> Vec<PathBuf>,
-    /// Which files are read together. `None`: each by itself.
+    /// Groups the files that are read together. `None`: each is read by itself.
     group: Option<fn(Vec<PathBuf>) -> Vec<Transcript>>,
     /// Whether a file is in this format.
     recognises: fn(&FileHead) -> bool,
@@ -204,13 +204,13 @@ pub struct TranscriptEvent {
 pub struct ModelUsage {
     /// Empty: unknown.
     pub model: Arc<str>,
-    /// All tokens read, those from and for the cache included.
+    /// All input tokens, including those read from the cache and written to it.
     pub input_tokens: i64,
-    /// Of these, read from the cache.
+    /// The part of `input_tokens` that was read from the cache.
     pub cached_input_tokens: i64,
-    /// Of these, written to the cache.
+    /// The part of `input_tokens` that was written to the cache.
     pub cache_write_tokens: i64,
-    /// Of these, to be kept for an hour, which costs more.
+    /// The part of `cache_write_tokens` that is kept for an hour, which costs more.
     pub cache_write_1h_tokens: i64,
     pub output_tokens: i64,
     /// `None`: the transcript does not say.

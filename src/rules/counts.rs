@@ -38,7 +38,7 @@ pub struct RuleSettings {
 pub struct RuleStates {
     /// The agent's events so far.
     events_seen: u32,
-    /// By rule, up to the last rule that ever had an outcome.
+    /// The state of each rule, up to the last rule that ever had an outcome.
     states: Vec<RuleState>,
 }
 

@@ -154,7 +154,7 @@ pub fn is_explanation(name: &str) -> bool {
 /// Whether an argument limits how long a call takes or how much it returns, or says how the
 /// agent waits for it.
 pub fn is_limit(name: &str) -> bool {
-    /// Without underscores, in lower case.
+    /// The names without underscores, in lower case.
     #[rustfmt::skip]
     const LIMITS: &[&str] = &[
         "yieldtimems", "initialwait", "waitseconds", "waitms", "waitmsbeforeasync", "blockuntilms",

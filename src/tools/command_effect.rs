@@ -1,4 +1,4 @@
-//! Which commands change something besides what they print: formatters and fixers,
+//! Finds the commands that change something besides what they print: formatters and fixers,
 //! installers, generators, clusters and services; and which move to another state of the
 //! world, such as another commit. A change is progress, whatever made it.
 

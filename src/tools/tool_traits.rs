@@ -7,7 +7,7 @@
 use super::ToolClass;
 
 /// What a tool's name says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolTraits {
     /// The class in the built-in table; `None`: a shell.
     pub class: Option<ToolClass>,
@@ -32,7 +32,7 @@ pub struct ToolTraits {
     pub is_search: bool,
 }
 
-/// The bits of a packed class. A shell has all of them set.
+/// The number of bits of a packed class. A shell has all of them set.
 const CLASS_BITS: u32 = 4;
 const NO_CLASS: u64 = (1 << CLASS_BITS) - 1;
 
@@ -60,21 +60,11 @@ impl ToolTraits {
             Some(self.guessed_class[0]),
             Some(self.guessed_class[1]),
         ];
-        let flags = [
-            self.is_editor,
-            self.is_read_only,
-            self.is_action,
-            self.runs_sql,
-            self.is_run,
-            self.is_change,
-            self.moves_world,
-            self.is_plan,
-            self.is_delegation,
-            self.is_search,
-        ];
+        let mut copy = self;
+        let flags = copy.flags_mut();
         let flag_bits = flags
             .iter()
-            .fold(0, |bits, flag| bits << 1 | u64::from(*flag));
+            .fold(0, |bits, flag| bits << 1 | u64::from(**flag));
         classes.iter().fold(flag_bits, |bits, class| {
             bits << CLASS_BITS | class.map_or(NO_CLASS, |class| class as u64)
         })
@@ -85,22 +75,32 @@ impl ToolTraits {
             let number = bits >> (index * CLASS_BITS) & NO_CLASS;
             ToolClass::ALL.get(number as usize).copied()
         };
-        let flag = |index: u32| bits >> (3 * CLASS_BITS + index) & 1 != 0;
-        let class_or_other = |index| class(index).unwrap_or(ToolClass::Other);
-        Self {
+        let class_or_other = |index| class(index).unwrap_or_default();
+        let mut traits = Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(9),
-            is_read_only: flag(8),
-            is_action: flag(7),
-            runs_sql: flag(6),
-            is_run: flag(5),
-            is_change: flag(4),
-            moves_world: flag(3),
-            is_plan: flag(2),
-            is_delegation: flag(1),
-            is_search: flag(0),
+            ..Self::default()
+        };
+        for (index, flag) in traits.flags_mut().into_iter().rev().enumerate() {
+            *flag = bits >> (3 * CLASS_BITS as usize + index) & 1 != 0;
         }
+        traits
+    }
+
+    /// The flags in the order of their bits, highest first.
+    fn flags_mut(&mut self) -> [&mut bool; 10] {
+        [
+            &mut self.is_editor,
+            &mut self.is_read_only,
+            &mut self.is_action,
+            &mut self.runs_sql,
+            &mut self.is_run,
+            &mut self.is_change,
+            &mut self.moves_world,
+            &mut self.is_plan,
+            &mut self.is_delegation,
+            &mut self.is_search,
+        ]
     }
 }
 

@@ -25,7 +25,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &["domain"]),
     ("rules", &["domain", "text", "facts", "detect", "policy"]),
     ("auth", &["domain", "telemetry"]),
-    ("secret", &["domain", "text"]),
+    ("atomic_file", &[]),
+    ("secret", &["atomic_file", "domain", "text"]),
     ("store", &["domain", "telemetry"]),
     (
         "engine",
@@ -42,7 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("server", &["domain", "auth", "telemetry", "pb"]),
     ("feed", &["domain", "store", "server"]),
-    ("notify", &["domain", "store", "feed"]),
+    ("notify", &["atomic_file", "domain", "store", "feed"]),
     (
         "api",
         &[

@@ -16,7 +16,7 @@ const LABELS_MAX: usize = 16;
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_VALUE_BYTES_MAX: usize = 256;
 
-/// An operator's reason.
+/// Parses an operator's reason, which must not be empty.
 pub(in crate::api) fn parse_reason(reason: String) -> Result<String, InvalidArgument> {
     if reason.trim().is_empty() {
         return Err(InvalidArgument::missing("reason"));
@@ -84,7 +84,7 @@ fn parse_action(field: &str, action: i32) -> Result<Option<Action>, InvalidArgum
     })
 }
 
-/// The filter of a watch, and the verdict that it resumes after.
+/// Parses the filter of a watch, and the verdict after which it resumes.
 pub(in crate::api) fn parse_watch(
     tenant: &Tenant,
     request: pb::WatchVerdictsRequest,

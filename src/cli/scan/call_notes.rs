@@ -10,6 +10,7 @@ use foldhash::fast::RandomState;
 use crate::{
     cli::text_format::{sanitize, truncate},
     domain::{AgentId, Event, EventBody, MarkerKind, Outcome, ToolCall},
+    tools::{ToolClass, tool_traits::ToolTraits},
 };
 
 /// Notes on the calls of a session, or of all.
@@ -112,7 +113,7 @@ impl NoteTaker {
         self.streak = 0;
         if let Some(result) = &call.result
             && !result.is_empty()
-            && is_read(&call.tool)
+            && ToolTraits::from_name(&call.tool).class == Some(ToolClass::Read)
             && self.reads.len() < READS_MAX
         {
             let key = (agent.as_str(), &call.tool, call.args.as_text(), result);
@@ -122,12 +123,6 @@ impl NoteTaker {
             }
         }
     }
-}
-
-/// Agents name the tool that reads a file `Read`, `read_file`, `view`.
-fn is_read(tool: &str) -> bool {
-    let name = tool.to_ascii_lowercase();
-    ["read", "read_file", "view", "view_file", "read_many_files"].contains(&&*name)
 }
 
 /// The first sentence of a message without what differs from call to call: paths, long

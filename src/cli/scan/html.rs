@@ -71,7 +71,7 @@ struct PageWeeks {
 struct PageWeek {
     x: usize,
     title: String,
-    /// From 0 to 100, of all sessions.
+    /// The height for all sessions, from 0 to 100.
     height: f64,
     /// The part of it that is due to loops.
     looped: f64,
@@ -100,7 +100,8 @@ const WEEKS_MAX: usize = 26;
 const WEEK_WIDTH: usize = 36;
 const PROMPT_COLUMNS_MAX: usize = 200;
 
-/// Without `full` there are no prompts, error texts, paths and names of projects.
+/// Renders the page. Without `full` it has no prompts, error texts, paths and names of
+/// projects.
 pub(super) fn render_page(
     sessions: &[SessionReport],
     summary: &ScanSummary,

@@ -43,7 +43,7 @@ struct SessionFields<'a> {
     priced: &'static str,
     /// Dollars are 0 if the cost is not known.
     wasted: WasteTotals,
-    /// What acting on the verdicts would have saved.
+    /// The cost that acting on the verdicts would have saved.
     saved: WasteTotals,
     reopen: &'a str,
 }

@@ -287,7 +287,7 @@ fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
         let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         sparkline(values.into_iter().map(|value| value / most))
     };
-    // One point is no line.
+    // A line needs two points.
     if weeks.len() < 2 {
         return Ok(());
     }

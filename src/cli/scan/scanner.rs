@@ -32,7 +32,7 @@ pub(super) struct TranscriptScanner<'a> {
     pub wants_timelines: bool,
 }
 
-/// Which sessions are reported.
+/// The sessions to report.
 pub(super) struct ScanFilter<'a> {
     pub since: Option<SystemTime>,
     pub project: Option<&'a str>,
@@ -40,7 +40,7 @@ pub(super) struct ScanFilter<'a> {
     pub show: Option<&'a str>,
 }
 
-/// What was found, oldest session first.
+/// The reports of the sessions, oldest first.
 #[derive(Default)]
 pub(super) struct ScanResult {
     pub sessions: Vec<SessionReport>,

@@ -93,7 +93,7 @@ pub(super) struct ToolGroup {
     pub wasted: WasteTotals,
 }
 
-/// Where the directory of a session is not known.
+/// The project of a session whose directory is not known.
 const UNKNOWN: &str = "unknown";
 
 impl ScanSummary {
@@ -187,7 +187,7 @@ impl ScanSummary {
         ] {
             groups.entry(name.to_owned()).or_default().add(report);
         }
-        // Those of a session that looped.
+        // Count the loop, if the session has one.
         let Some(verdict) = report.main_verdict() else {
             return;
         };

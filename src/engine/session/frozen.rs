@@ -99,7 +99,7 @@ struct AgentHead<L, S> {
 #[derive(Serialize, Deserialize)]
 struct Window<P, A, F, V> {
     dependencies: Dependencies,
-    /// As in the head that was frozen with it.
+    /// Equal to that of the head that was frozen with it.
     events: i32,
     progress: P,
     /// In the order of the agents in the head.

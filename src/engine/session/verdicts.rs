@@ -19,8 +19,8 @@ use crate::{
 /// The characters of a turn that a verdict quotes.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// What the detectors of an agent are run with, beside the observation's body.
-pub(super) struct ObservationContext<'a> {
+/// The event that the detectors of an agent are run on, beside the observation's body.
+pub(in crate::engine) struct ObservationContext<'a> {
     pub session: &'a SessionId,
     pub agent_position: usize,
     pub index: i32,
@@ -74,7 +74,7 @@ pub(super) fn stops_text(verdict: &Arc<Verdict>) -> bool {
     verdict.effective_action() >= Some(Action::Break)
 }
 
-/// The verdict with the stronger action, the later of equals.
+/// The verdict with the stronger action, also in shadow mode; the later of equals.
 pub(super) fn stronger_verdict(
     earlier: Option<Arc<Verdict>>,
     later: Option<Arc<Verdict>>,
@@ -297,18 +297,19 @@ impl Session {
         decision: &mut Decision,
         obs: &ObservationContext<'_>,
         ctx: &EngineContext,
-    ) -> Option<()> {
-        let agent = self.agents.get(obs.agent_position)?;
-        let is_session_wide = decision.is_session_wide || agent.id.is_main();
-        if decision.action != Action::Terminate || !is_session_wide {
-            return Some(());
+    ) {
+        let agent = self.agents.get(obs.agent_position);
+        let ends_session =
+            decision.is_session_wide || agent.is_some_and(|agent| agent.id.is_main());
+        if decision.action != Action::Terminate || !ends_session {
+            return;
         }
         let withheld = self.verdict_history.withheld_termination;
         let is_enforced = decision.is_session_wide
             || withheld.is_some_and(|withheld| self.events >= withheld.enforced_from);
         let breaker = &ctx.tenant.breaker;
         if is_enforced || breaker.allows_termination(obs.session, obs.now, ctx) {
-            return Some(());
+            return;
         }
         let loop_events = i32::try_from(decision.evidence.event_indexes.len()).unwrap_or(i32::MAX);
         // Another loop does not postpone what a first one began.
@@ -321,7 +322,6 @@ impl Session {
             });
         decision.action = Action::Warn;
         decision.reason += "; not terminated: the breaker is open";
-        Some(())
     }
 
     /// Builds a verdict from a decision, issues it, and applies a termination.
@@ -335,19 +335,13 @@ impl Session {
         // A verdict that is not acted on counts for no breaker.
         let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
         if !shadow {
-            self.apply_breaker(&mut decision, obs, ctx)?;
+            self.apply_breaker(&mut decision, obs, ctx);
         }
         // Render the texts.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
-        let rendered = agent.render_verdict(
-            &decision,
-            (obs.call, &obs.words),
-            used,
-            obs.repetition_start,
-            (profile, ctx.facts),
-        );
+        let rendered = agent.render_verdict(&decision, obs, used, profile, ctx.facts);
         // Build the verdict. It is durable once the store has written it.
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {

@@ -103,7 +103,7 @@ fn read_steps(
                         args_at(call, "arguments"),
                     );
                 }
-                // What the response cost.
+                // Add the cost of the response.
                 let model = match text_at(step, "/model_name") {
                     "" => default_model,
                     model => model,

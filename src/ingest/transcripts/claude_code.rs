@@ -376,6 +376,7 @@ impl ClaudeLines {
         let Some(message) = &line.message.0 else {
             return;
         };
+        // Add the text and the calls to the response, which several lines may share.
         let response = writer.response(agent, &message.id);
         match &message.content {
             Content::Text(text) => response.push_text(text, time),
@@ -393,7 +394,8 @@ impl ClaudeLines {
                 }
             }
         }
-        // Written by the program itself: an error of the API, an interruption.
+        // Set the usage, except of a message that the program has written itself: an error
+        // of the API, an interruption.
         if let Some(usage) = &message.usage.0
             && &*message.model != "<synthetic>"
         {

@@ -1,4 +1,4 @@
-//! Where transcripts are, and how their files are opened: for reading only, and up to the
+//! The places of transcripts, and how their files are opened: for reading only, and up to the
 //! length that they have at that time.
 
 use std::{

@@ -158,9 +158,9 @@ fn a_removal_that_waits_when_the_store_is_closed_is_written() {
 
 #[test]
 fn a_closed_store_answers_at_once() {
-    let writes = SessionWrites::default();
+    let writes = StoreWrites::default();
     writes.close();
-    let result = writes.add(SessionWrite::Save(vec![frozen("a", 1)]));
+    let result = writes.add(StoreWrite::SaveSessions(vec![frozen("a", 1)]));
     assert_eq!(
         result.try_recv().err(),
         Some(mpsc::TryRecvError::Disconnected)
