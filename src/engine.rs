@@ -403,10 +403,10 @@ impl Engine {
 
     /// Whether a call would be refused. Changes nothing.
     pub fn check_call(&self, id: &SessionId, agent: &AgentId, call: &ToolCall) -> CallCheck {
-        let signature = self.config.load().facts.call_signature(call);
+        let planned = self.config.load().facts.planned_call(call);
         let checked = self.sessions.view(id, |id, slot| match slot {
             Slot::Closed(tombstone) => tombstone.check_call(id),
-            Slot::Live(session) => session.check_call(agent, signature),
+            Slot::Live(session) => session.check_call(agent, planned),
         });
         checked.unwrap_or_default()
     }

@@ -88,8 +88,7 @@ pub struct CallExtract<'a> {
     pub target: Cow<'a, str>,
 }
 
-/// The facts of an event. The last field of a turn or another event is the state of the
-/// world after it, if known.
+/// The facts of an event, with the state of the world after it, if known.
 pub enum EventFacts<'a> {
     Call(CallExtract<'a>),
     /// An agent's turn.
@@ -109,6 +108,14 @@ pub struct RefusedCallFacts<'a> {
     pub path: Option<Sig>,
     pub operation: Operation,
     pub target: Cow<'a, str>,
+}
+
+/// A call that an agent is about to make.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedCall {
+    pub call: Sig,
+    /// The directory to which its command line changes.
+    pub directory: Option<Sig>,
 }
 
 /// Which call it is, whatever came back.
@@ -212,10 +219,14 @@ impl FactExtractor {
         }
     }
 
-    /// The signature of a call that is not made yet; `None` if its arguments are unknown or
-    /// its tool is exempt from detection.
-    pub fn call_signature(&self, call: &ToolCall) -> Option<Sig> {
-        self.extract_refused(call)?.call
+    /// A call that is not made yet; `None` if its arguments are unknown or its tool is
+    /// exempt from detection.
+    pub fn planned_call(&self, call: &ToolCall) -> Option<PlannedCall> {
+        let identity = self.identify_call(call)?;
+        Some(PlannedCall {
+            call: identity.signature?,
+            directory: identity.command.and_then(|command| command.directory),
+        })
     }
 
     /// The facts of a call that is not made; `None` if its tool is exempt from detection.
@@ -251,8 +262,7 @@ impl FactExtractor {
         (number != 0).then(|| CallKey(number.to_be_bytes()))
     }
 
-    /// Which call it is; `None` if its tool is exempt from detection. Inlined, because the
-    /// identity is large and would be copied twice for each call.
+    /// Which call it is; `None` if its tool is exempt. Inlined, because it is large.
     #[inline(always)]
     fn identify_call<'a>(&self, call: &'a ToolCall) -> Option<CallIdentity<'_, 'a>> {
         let key = &self.key;
@@ -328,10 +338,6 @@ impl FactExtractor {
         // A search that finds nothing has its answer.
         answer.found_nothing &= action.class == ToolClass::Execute;
 
-        // An empty answer from another directory counts as different, the same failure does not.
-        let is_silent = matches!(answer.kind, AnswerKind::Empty | AnswerKind::Brief);
-        let command = identity.command.filter(|_| is_silent);
-        let directory = command.map_or(0, |command| command.directory);
         let ignore_result = identity.rule.ignore_result;
         // A sub-agent never answers twice in the same words.
         if traits.is_delegation
@@ -340,8 +346,7 @@ impl FactExtractor {
         {
             result.masked = names;
         }
-        let signatures =
-            self.outcome_signatures(event, call, ignore_result, directory, [&result, &error]);
+        let signatures = self.outcome_signatures(event, call, ignore_result, [&result, &error]);
 
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
@@ -408,6 +413,8 @@ impl FactExtractor {
         let program = args.words.program_words();
         let is_program = (answer.is_datum || answer.found_nothing)
             && (action.class == ToolClass::Execute || traits.runs_sql);
+        let asked = line.map_or(Some(&*identity.target), |_| None);
+        let names_object = classify::names_object(answer.kind, action.class, traits, asked);
         let facts = CallFacts {
             kind,
             is_wait: action.class == ToolClass::Poll,
@@ -420,14 +427,17 @@ impl FactExtractor {
                 || (returned.acted && (traits.is_change || args.notable.asks_to_change)),
             moves_world: action.moves_world || (returned.acted && traits.moves_world),
             target: path,
+            directory: identity.command.and_then(|command| command.directory),
             lines: args.notable.line_range().or(action.lines_shown),
+            may_read_part: args.notable.has_others,
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
-            program: if is_program {
-                program
-            } else {
-                ProgramWords::default()
+            program: match line {
+                _ if is_program => program,
+                _ if !names_object => ProgramWords::default(),
+                Some(_) => program,
+                None => program.with_tool(identity.tool),
             },
             query_words,
             outcome: returned.outcome,
@@ -450,6 +460,7 @@ impl FactExtractor {
                 .is_plan
                 .then(|| plan::count_steps_done(call.args.as_text())),
             is_read_only: traits.is_read_only,
+            may_act: traits.is_action,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };

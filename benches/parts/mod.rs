@@ -569,6 +569,7 @@ fn moment(index: i32) -> EventPosition {
         progress: 0,
         state_changes: 0,
         calls: 0,
+        new_results: 0,
         round: None,
     }
 }
@@ -587,6 +588,7 @@ fn observations() -> (Vec<Observation>, History) {
             at: EventPosition {
                 progress: index as u32 / 4,
                 calls: index as u32,
+                new_results: 0,
                 ..moment(index)
             },
             body: ObservationBody::Call(made.facts),

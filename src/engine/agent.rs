@@ -12,8 +12,9 @@ use super::{
 use crate::{
     detect::{CallText, Detectors, History},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Event, Finding, LazyBox, LoopMember,
-        Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict, Waste,
+        AgentId, CallFacts, CallKind, Cost, DetectorId, DetectorOutcome, Event, Finding, LazyBox,
+        LoopMember, Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict,
+        Waste,
     },
     facts::FactExtractor,
     policy::{
@@ -34,6 +35,8 @@ pub(super) struct Agent {
     rules: RuleStates,
     pub policy: AgentPolicy,
     pub drafts: Drafts,
+    /// The first directory that a command line named: where the agent works.
+    directory: Option<Sig>,
     /// The cost of its own events; events of other agents are not part of its loops.
     #[serde(skip)]
     pub totals: Waste,
@@ -79,12 +82,26 @@ impl Agent {
             rules: RuleStates::default(),
             policy: AgentPolicy::default(),
             drafts: Drafts::default(),
+            directory: None,
             totals: Waste::default(),
             detectors_bytes: 0,
             batch: CallBatch::default(),
             termination: None,
             standing: LazyBox::default(),
         }
+    }
+
+    /// Compares the directory of a call with the one in which the agent works: `cd app &&
+    /// make` is `make` for an agent that always writes it so.
+    pub fn locate_call(&mut self, facts: &mut CallFacts) {
+        self.directory = self.directory.or(facts.directory);
+        facts.directory = self.other_directory(facts.directory);
+        facts.mark_directory();
+    }
+
+    /// The directory, unless it is the one in which the agent works.
+    pub fn other_directory(&self, directory: Option<Sig>) -> Option<Sig> {
+        directory.filter(|_| directory != self.directory)
     }
 
     /// Runs the detectors and the rules on an observation, adds it to the history and

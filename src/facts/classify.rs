@@ -9,7 +9,7 @@ use super::{
     readings::Question,
 };
 use crate::{
-    domain::{CallKind, Outcome, ToolCall},
+    domain::{AnswerKind, CallKind, Outcome, ToolCall},
     text::{failure_report, outage, sql},
     tools::{
         ToolClass, command_effect,
@@ -127,6 +127,26 @@ fn classify_shell_call<'a>(
         },
         also_writes: writes_files,
         lines_shown: lines,
+    }
+}
+
+/// Whether calls with this answer may each be about an object of its own: a check, a look at
+/// a file. `asked` is what a tool was asked for; `None`: a command line.
+pub(super) fn names_object(
+    answer: AnswerKind,
+    class: ToolClass,
+    traits: &ToolTraits,
+    asked: Option<&str>,
+) -> bool {
+    /// More words are a question, which can be asked in others.
+    const NAME_WORDS_MAX: usize = 2;
+    let is_name = || asked.is_none_or(|text| text.split_whitespace().nth(NAME_WORDS_MAX).is_none());
+    match (answer, class) {
+        (AnswerKind::Substantial, ToolClass::Execute) => true,
+        (AnswerKind::Substantial, ToolClass::Other) => traits.is_read_only && is_name(),
+        (AnswerKind::Substantial, ToolClass::Search) => asked.is_none(),
+        (AnswerKind::Brief, ToolClass::Search) => is_name(),
+        _ => false,
     }
 }
 

@@ -280,7 +280,6 @@ impl FactExtractor {
         event: &Event,
         call: &ToolCall,
         ignore_result: bool,
-        directory: u64,
         [result, error]: [&TextHashes; 2],
     ) -> OutcomeSignatures {
         let key = &self.key;
@@ -312,7 +311,7 @@ impl FactExtractor {
         let rest = key.hash_pair(
             SignatureKind::Outcome,
             states,
-            (outcome_code << 8 | result_kind) ^ directory,
+            outcome_code << 8 | result_kind,
         );
         let combine = |result: u64, error: u64| {
             let texts = key.hash_pair(SignatureKind::Outcome, result, error);

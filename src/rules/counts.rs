@@ -348,6 +348,7 @@ mod tests {
                 progress: 0,
                 state_changes: 0,
                 calls: 0,
+                new_results: 0,
                 round: round.map(sig),
             },
             body,

@@ -29,7 +29,7 @@ const NO_PHRASES: &[&str] = &[
     "\"success\":false", "\"count\": 0", "\"count\":0", "\"total\": 0", "\"total\":0", "[]",
     "error: ", "error\":", "captcha", "access denied", "permission denied", "forbidden",
     "unauthorized", "not authorized", "not allowed", "not permitted", "login required",
-    "authentication required", "invalid ", "verify you are", "verify that you are", "just a moment",
+    "authentication required", "invalid ", "verify you are", "verify that you are", "just a moment", "enable javascript",
     "unavailable", "end of results", "no more ", "wrong answer", "incorrect", "nothing happen",
     "there is no ", "there are no ", "there were no ",
     "try again", "bad credentials", "bad request", "\"status\":40", "\"status\": 40", "http 40",

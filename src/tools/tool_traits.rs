@@ -43,11 +43,13 @@ impl ToolTraits {
             guessed_class: [false, true].map(|has_path| guess_class(tool, has_path)),
             is_editor: is_editor(tool),
             is_read_only: has_word_of(tool, READ_ONLY_VERBS),
-            is_action: has_word_of(tool, ACTION_VERBS),
+            is_action: has_word_of(tool, ACTION_VERBS) && !is_handoff(tool),
             runs_sql: has_word_of(tool, SQL_WORDS),
             is_plan: is_plan(tool),
             is_run: has_word_of(tool, RUN_VERBS),
-            is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
+            is_change: has_word_of(tool, CHANGE_VERBS)
+                && !has_word_of(tool, READ_ONLY_VERBS)
+                && !is_handoff(tool),
             moves_world: has_word_of(tool, MOVE_VERBS),
             is_delegation: is_delegation(tool),
             is_search: has_word_of(tool, &["search"]),
@@ -215,6 +217,8 @@ fn has_word_of(tool: &str, words: &[&str]) -> bool {
 const READ_ONLY_VERBS: &[&str] = &[
     "get", "find", "read", "list", "view", "show", "look", "lookup", "extract", "snapshot",
     "screenshot", "observe", "describe", "inspect", "query", "search", "fetch", "check",
+    "validate", "verify", "scan", "analyze", "analyse", "audit", "detect", "count", "compare",
+    "ping",
 ];
 
 /// Words in the names of tools that act on something and answer with a receipt.
@@ -225,7 +229,7 @@ const ACTION_VERBS: &[&str] = &[
     "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
     "transition", "move", "archive", "schedule", "register", "mark", "label", "tag", "merge",
     "start", "stop", "restart", "enable", "disable", "rename", "invite", "share", "publish",
-    "refund", "transfer",
+    "refund", "transfer", "tap", "swipe",
 ];
 
 /// Words in the names of tools that run something and answer with its output.
@@ -308,8 +312,19 @@ fn is_delegation(tool: &str) -> bool {
     let names_agent = ["agent", "subagent"]
         .iter()
         .any(|agent| last.eq_ignore_ascii_case(agent));
-    (names_task || names_agent || has_word_of(name, &["delegate", "handoff"]))
+    (names_task || names_agent || is_handoff(name) || has_word_of(name, &["delegate", "handoff"]))
         && !has_word_of(name, MANAGES)
+}
+
+/// Whether a tool gives the conversation to another agent, which changes nothing:
+/// `transfer_to_sales`.
+fn is_handoff(tool: &str) -> bool {
+    const PREFIXES: &[&str] = &["transfer_to_", "transfer_back_to_"];
+    let name = strip_namespace(tool);
+    PREFIXES.iter().any(|prefix| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    })
 }
 
 /// Whether a tool is an editor whose `command` argument says what it does.

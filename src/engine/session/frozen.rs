@@ -38,8 +38,8 @@ use crate::{
     text::PhraseMatcher,
 };
 
-const HEAD_VERSION: u8 = 2;
-const WINDOW_VERSION: u8 = 7;
+const HEAD_VERSION: u8 = 3;
+const WINDOW_VERSION: u8 = 8;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

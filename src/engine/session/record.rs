@@ -259,14 +259,17 @@ impl Session {
         self.progress.record_figures(&mut facts);
         ctx.metrics.count_capacity_evictions(&capacities);
         // Run the detectors.
-        let words = CallText {
-            target: &target,
-            ..words
+        let agent = self.agents.get_mut(obs.agent_position)?;
+        agent.locate_call(&mut facts);
+        let target = &*target;
+        let obs = ObservationContext {
+            words: CallText { target, ..words },
+            call: facts.call,
+            directory: facts.directory,
+            ..obs
         };
-        let call = facts.call;
-        self.learn_call_key(obs.agent_position, call, &words);
-        let call_obs = ObservationContext { words, call, ..obs };
-        self.run_detectors(ObservationBody::Call(facts), call_obs, ctx)
+        self.learn_call_key(obs.agent_position, obs.call, &obs.words);
+        self.run_detectors(ObservationBody::Call(facts), obs, ctx)
     }
 
     fn record_turn(

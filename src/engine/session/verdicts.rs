@@ -11,6 +11,7 @@ use crate::{
         VerdictId, sanitize,
     },
     engine::{EngineContext, RecordOutcome, agent::ObservationOutcome},
+    facts::PlannedCall,
     policy::{Decision, PolicyOutcome},
     rules::RuleOutcomes,
     telemetry::{Metrics, WorkPart},
@@ -39,6 +40,8 @@ pub(in crate::engine) struct ObservationContext<'a> {
     pub is_partial: bool,
     /// The signature of the call, if the event is one and its arguments are known.
     pub call: Option<Sig>,
+    /// The directory of the call; `None`: where the agent works.
+    pub directory: Option<Sig>,
 }
 
 impl<'a> ObservationContext<'a> {
@@ -57,6 +60,7 @@ impl<'a> ObservationContext<'a> {
             repetition_start: 0,
             is_partial: false,
             call: None,
+            directory: None,
         }
     }
 
@@ -93,12 +97,14 @@ impl Session {
         mut obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Evaluate the rules that need the session's totals.
         let used = self.update_usage(obs.now);
         let (rules, key) = (&ctx.rules, ctx.facts.key());
         rules.evaluate_with_session(&mut obs.rule_results, used.now, key);
         if obs.rule_results.is_work_limited() {
             ctx.metrics.count_work_limited(WorkPart::Rules);
         }
+        // Run the detectors.
         let mut observation = Observation {
             at: EventPosition {
                 index: obs.index,
@@ -106,6 +112,7 @@ impl Session {
                 progress: self.progress.count(),
                 state_changes: self.progress.state_changes(),
                 calls: self.progress.calls(),
+                new_results: self.progress.new_results(),
                 round: obs.round,
             },
             body,
@@ -113,6 +120,7 @@ impl Session {
             world_moves: self.progress.world_moves(),
             capacities: crate::domain::Capacities::default(),
         };
+        let is_one_of_several = self.agents.len() > 1;
         let agent = self.agents.get_mut(obs.agent_position)?;
         let outcome = agent.observe(
             &mut observation,
@@ -121,6 +129,10 @@ impl Session {
             &obs.words,
             &self.profile,
         );
+        // Count what they found, and decide.
+        if is_one_of_several && agent.history.has_new_result_since(obs.index - 1) {
+            self.progress.record_new_result();
+        }
         ctx.metrics
             .count_capacity_evictions(&observation.capacities);
         self.count_detections(&outcome, ctx);
@@ -182,7 +194,7 @@ impl Session {
     }
 
     /// Whether a call of an agent would be refused.
-    pub fn check_call(&self, id: &AgentId, call: Option<Sig>) -> CallCheck {
+    pub fn check_call(&self, id: &AgentId, call: Option<PlannedCall>) -> CallCheck {
         let position = self.agents.iter().position(|agent| agent.id == *id);
         let agent = position.and_then(|position| self.agents.get(position));
         let agent_termination = agent.and_then(|agent| agent.termination.as_ref());
@@ -195,7 +207,9 @@ impl Session {
         };
         let checked = agent.zip(call).and_then(|(agent, call)| {
             let progress = self.progress.count();
-            agent.standing.get()?.check(call, progress, &agent.policy)
+            let directory = agent.other_directory(call.directory);
+            let standing = agent.standing.get()?;
+            standing.check((call.call, directory), progress, &agent.policy)
         });
         CallCheck {
             action: checked.as_ref().map(|checked| checked.action),
@@ -397,7 +411,7 @@ impl Session {
         } else if !verdict.shadow {
             let progress = self.progress.count();
             let standing = agent.standing.get_or_insert_default();
-            standing.add(&verdict, &decision.calls, progress);
+            standing.add(&verdict, (&decision.calls, obs.directory), progress);
         }
         self.store_verdict(verdict.clone());
         Some(verdict)
