@@ -153,6 +153,14 @@ async fn a_session_has_labels_that_say_where_it_comes_from() {
 }
 
 #[tokio::test]
+async fn the_model_of_opencode_is_in_its_prompts() {
+    let server = Server::start().await;
+    replay(&server, "opencode", "opencode-1.18.33.mixed").await;
+    let labels = server.get("of-opencode").await.unwrap().labels;
+    assert_eq!(labels["model"], "claude-sonnet-4-5");
+}
+
+#[tokio::test]
 async fn labels_that_are_too_many_do_not_keep_a_session_from_being_watched() {
     let server = Server::start().await;
     let many: Vec<String> = (0..40).map(|n| format!("label.k{n}=v")).collect();
@@ -626,6 +634,27 @@ fn read_of(agent: &str, n: u32) -> [(&'static str, Value); 2] {
                 ("PostToolUse", call("tool_result")),
             ]
         }
+        "codex" | "qwen" => ["PreToolUse", "PostToolUse"].map(|event| {
+            let body = json!({
+                "hook_event_name": event,
+                "session_id": "s",
+                "tool_name": "read_file",
+                "tool_input": {"file_path": "/home/dev/demo/a.txt"},
+                "tool_response": {"llmContent": "hello"},
+                "tool_use_id": id,
+            });
+            (event, body)
+        }),
+        "copilot" => ["preToolUse", "postToolUse"].map(|event| {
+            let body = json!({
+                "sessionId": "s",
+                "timestamp": n,
+                "toolName": "view",
+                "toolArgs": {"path": "/home/dev/demo/a.txt"},
+                "toolResult": {"resultType": "success", "textResultForLlm": "hello"},
+            });
+            (event, body)
+        }),
         "opencode" => {
             let args = json!({"filePath": "/home/dev/demo/a.txt"});
             let i = json!({"tool": "read", "sessionID": "of-opencode", "callID": id, "args": args});
@@ -696,6 +725,9 @@ async fn an_unattended_run_is_stopped_by_its_reply_or_by_an_interrupt() {
         ("cline", false, "/cancel"),
         ("opencode", false, "/abort"),
         ("pi", false, "/abort"),
+        ("codex", true, "/systemMessage"),
+        ("qwen", true, "/systemMessage"),
+        ("copilot", true, "/additionalContext"),
     ] {
         let settings = format!("[hooks]\nescalate = \"stop\"\n{}", acting("escalate"));
         let server = Server::with(&settings).await;
