@@ -43,8 +43,6 @@ pub struct AgentSpec {
     pub title: &'static str,
     /// Other names that are accepted for it.
     pub aliases: &'static [&'static str],
-    /// The names of its executable, or of the script that its interpreter runs.
-    pub executables: &'static [&'static str],
     /// The command that opens a session again; `{}` is the session's id.
     pub resume: &'static str,
     /// The places of the fields in a payload.

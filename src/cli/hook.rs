@@ -26,6 +26,7 @@ use super::{UserConfigArgs, block_on, local_service::LocalDirs};
 use crate::ingest;
 use interrupt::Interruption;
 use journal::Journal;
+pub(super) use local_facts::host_name;
 use payload::Payload;
 pub(super) use settings::{HookSettings, HookTarget, NamedTarget, check_url};
 use transport::HookReply;

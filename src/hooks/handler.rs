@@ -356,6 +356,7 @@ impl HookHandler<'_> {
         };
         let line = match instruction {
             Instruction::Stop => wording.stop_line(verdict.as_deref()),
+            Instruction::Refuse => wording.refusal_line(verdict.as_deref()),
             _ => wording.line(verdict.as_deref()),
         };
         let reply = (payload.agent.reply)(&ReplyRequest {

@@ -46,8 +46,10 @@ pub struct TranscriptFormat {
     pub name: &'static str,
     /// The name for people.
     pub title: &'static str,
-    /// The files in their usual places.
-    find: fn(&Homes) -> Vec<PathBuf>,
+    /// Their usual places: directories, or a file.
+    places: fn(&Homes) -> Vec<PathBuf>,
+    /// Whether a file in these directories is one, by its name.
+    has_name: fn(&str) -> bool,
     /// Groups the files that are read together. `None`: each is read by itself.
     group: Option<fn(Vec<PathBuf>) -> Vec<Transcript>>,
     /// Whether a file is in this format.
@@ -72,9 +74,10 @@ pub const FORMATS: &[&TranscriptFormat] = &[
     &otlp::FORMAT,
 ];
 
-/// The format with this name.
+/// The format with this name, or with this alias of its agent.
 pub fn find_format(name: &str) -> Option<&'static TranscriptFormat> {
-    FORMATS.iter().copied().find(|format| format.name == name)
+    let mut formats = FORMATS.iter().copied();
+    formats.find(|format| format.name == name || format.aliases().contains(&name))
 }
 
 /// The format of a file, by its name and its first bytes.
@@ -85,6 +88,20 @@ pub fn detect_format(path: &Path) -> Option<&'static TranscriptFormat> {
 }
 
 impl TranscriptFormat {
+    /// Other names of its agent.
+    pub fn aliases(&self) -> &'static [&'static str] {
+        find_agent(self.name).map_or(&[], |agent| agent.aliases)
+    }
+
+    fn find(&self, homes: &Homes) -> Vec<PathBuf> {
+        let places = (self.places)(homes).into_iter();
+        let files = places.flat_map(|place| match place.is_file() {
+            true => vec![place],
+            false => files::files_below(&place, self.has_name),
+        });
+        files.collect()
+    }
+
     fn group(&'static self, files: Vec<PathBuf>) -> Vec<Transcript> {
         match self.group {
             Some(group) => group(files),
@@ -101,7 +118,16 @@ pub fn find_transcripts(homes: &Homes, format: Option<&TranscriptFormat>) -> Vec
     let formats = FORMATS.iter().copied();
     formats
         .filter(|known| format.is_none_or(|wanted| wanted.name == known.name))
-        .flat_map(|known| known.group((known.find)(homes)))
+        .flat_map(|known| known.group(known.find(homes)))
+        .collect()
+}
+
+/// The usual places of one format, or of all.
+pub fn usual_places(homes: &Homes, format: Option<&TranscriptFormat>) -> Vec<PathBuf> {
+    let formats = FORMATS.iter().copied();
+    formats
+        .filter(|known| format.is_none_or(|wanted| wanted.name == known.name))
+        .flat_map(|known| (known.places)(homes))
         .collect()
 }
 

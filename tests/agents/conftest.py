@@ -245,8 +245,12 @@ PROJECT = {
 
 
 @contextlib.contextmanager
-def new_machine(tools, program):
-    root = Path(tempfile.mkdtemp(prefix="unstuck-"))
+def new_machine(tools, program, root=None):
+    """A home and a project for one program; `root` is a directory that does not exist yet."""
+    if root:
+        root.mkdir()
+    else:
+        root = Path(tempfile.mkdtemp(prefix="unstuck-"))
     root.chmod(0o755)
     try:
         for name in ("home", "work", "bin", "tmp", "run"):

@@ -9,6 +9,7 @@ without it the test leaves no file:
 import json
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ pub fn cents(amount: f64) -> i64 {
 
 def test_a_person_sees_what_happens(tools):
     folder = os.environ.get("UNSTUCK_SCREENSHOTS")
-    with new_machine(tools, CLAUDE_CODE) as machine:
+    # The recording shows paths, so it has a plain one.
+    root = Path(tempfile.gettempdir(), "demo") if folder else None
+    with new_machine(tools, CLAUDE_CODE, root) as machine:
         project = machine.home / "shop"
         machine.models.directory = str(project)
         machine.models.default_play = "invoice"

@@ -169,6 +169,7 @@ fn options_of(program: &str) -> InstallOptions {
         url: None,
         token_env: None,
         user_files: Vec::new(),
+        host: None,
         project: false,
         light: false,
         text: false,

@@ -28,6 +28,8 @@ const LINKS_MAX: usize = 40;
 /// A file before and after a change.
 pub(super) struct FileChange {
     pub path: PathBuf,
+    /// The agent's name for people. `None`: it is our own file.
+    pub owner: Option<&'static str>,
     /// `None`: there is no file.
     before: Option<String>,
     after: Option<String>,
@@ -71,6 +73,7 @@ impl FileChange {
                     return Err(refuse("there is another file of this name"));
                 }
                 Ok(Self {
+                    owner: None,
                     path: path.clone(),
                     before,
                     after: Some(text.clone()),
@@ -105,6 +108,7 @@ impl FileChange {
                 let before = read(path).map_err(|error| refuse(error.to_string()))?;
                 let is_own = before.as_ref().is_some_and(|it| is_own_file(path, it));
                 Ok(is_own.then(|| Self {
+                    owner: None,
                     path: path.clone(),
                     before,
                     after: None,
@@ -142,6 +146,7 @@ impl FileChange {
             BackupChange::Keep
         };
         Ok(Self {
+            owner: None,
             path: path.to_owned(),
             before: state.before,
             after,

@@ -12,7 +12,7 @@ use crate::{
     api,
     cli::{
         output::{to_json_line, to_proto_json_line},
-        waste::WasteTotals,
+        waste::{WasteTotals, round_usd},
     },
 };
 
@@ -87,7 +87,7 @@ fn session_fields<'a>(report: &'a SessionReport, model: &'a str) -> SessionLine<
             compactions: end.compactions,
             verdicts: report.verdicts.len(),
             looping: report.is_looping(),
-            cost_usd: report.cost.usd(),
+            cost_usd: report.cost.usd().map(round_usd),
             priced: match report.cost {
                 SessionCost::Recorded(_) => "exact",
                 SessionCost::Listed(_) => "list",

@@ -18,6 +18,8 @@ pub(super) struct SessionReport {
     pub start: SessionStart,
     pub end: SessionEnd,
     pub verdicts: Vec<Arc<Verdict>>,
+    /// What the detector of its dearest loop looks for.
+    pub rule: Option<&'static str>,
     pub cost: SessionCost,
     /// The cost of its loops. Dollars only if the price of the session is known.
     pub wasted: WasteTotals,
@@ -212,6 +214,7 @@ impl SessionCollector {
             start: self.start,
             end,
             verdicts: self.verdicts,
+            rule: None,
             cost,
             notes: self.notes.notes,
             unpriced_model,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{FileHead, Homes},
     json::{args_at, count_at, flag_at, list_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -23,7 +23,8 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "copilot",
     title: "Copilot CLI",
-    find,
+    places,
+    has_name: |name| name == "events.jsonl",
     group: None,
     recognises,
     read,
@@ -32,10 +33,10 @@ pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
 /// The version of the format that is known.
 const VERSION: i64 = 1;
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
+fn places(homes: &Homes) -> Vec<PathBuf> {
     let default = || homes.home.join(".copilot");
     let dir = homes.copilot.clone().unwrap_or_else(default);
-    files::files_below(&dir.join("session-state"), |name| name == "events.jsonl")
+    vec![dir.join("session-state")]
 }
 
 fn recognises(head: &FileHead) -> bool {
