@@ -330,7 +330,8 @@ impl FactExtractor {
         } = self.read_texts(call);
         let result_text = texts.result.as_deref();
         let runs = action.class == ToolClass::Execute || traits.is_run;
-        let outcome = self.effective_outcome(runs, call, &texts, &result);
+        let is_file = matches!(action.class, ToolClass::Read | ToolClass::Search);
+        let outcome = self.effective_outcome([runs, is_file], call, &texts, &result);
         let mut answer = match outcome {
             Some(Outcome::Error) => answer::classify(true, result_text),
             _ => self.read_answer(&result, result_text),
@@ -398,15 +399,16 @@ impl FactExtractor {
         let failed = returned.outcome == Some(Outcome::Error);
 
         // Whether it waits, and what for.
-        let mut kind = classify::classify_kind(action.class, call, failed);
+        let mut kind = classify::classify_kind(action, call, failed, texts);
+        let line = identity.rule.class.is_none().then_some(&*identity.target);
         let is_poll = |this: &Self| {
-            this.is_poll_by_answer(call, action.class, traits, failed, texts, &returned.result)
+            let result = &returned.result;
+            this.is_poll_by_answer(call, (action.class, line), traits, failed, texts, result)
         };
         if kind == CallKind::Ordinary && is_poll(self) {
             kind = CallKind::Poll;
         }
-        let line = identity.rule.class.is_none().then_some(&*identity.target);
-        let poll = self.poll_facts(kind, call, line, texts);
+        let poll = self.poll_facts(kind, call, line, texts, failed);
         let (response, error) = self.answer_signatures(call, &returned, identity.signature);
 
         // What the detectors compare.

@@ -6,6 +6,7 @@ use super::{
     FactExtractor,
     args::NotableArguments,
     outcome::{CallTexts, TextHashes},
+    poll,
     readings::Question,
 };
 use crate::{
@@ -28,6 +29,8 @@ pub(super) struct CallAction {
     /// A command line that acts on no particular file.
     pub is_on_line: bool,
     pub moves_world: bool,
+    /// It waits before it does anything else.
+    pub waits_first: bool,
 }
 
 impl From<ToolClass> for CallAction {
@@ -38,6 +41,7 @@ impl From<ToolClass> for CallAction {
             lines_shown: None,
             is_on_line: false,
             moves_world: false,
+            waits_first: class == ToolClass::Poll,
         }
     }
 }
@@ -101,6 +105,7 @@ fn classify_shell_call<'a>(
     args: &mut NotableArguments<'a>,
 ) -> CallAction {
     let reported_target = Some(call.target.as_str()).filter(|target| !target.is_empty());
+    let line = command.or(reported_target.map(Cow::Borrowed));
     let ShellCommand {
         class,
         target,
@@ -108,11 +113,12 @@ fn classify_shell_call<'a>(
         writes_files,
         moves_world,
         has_patch,
-    } = match command.or(reported_target.map(Cow::Borrowed)) {
+    } = match &line {
         None => return ToolClass::Execute.into(),
         Some(Cow::Borrowed(line)) => shell::parse_command_line(line),
-        Some(Cow::Owned(line)) => shell::parse_command_line(&line).into_owned(),
+        Some(Cow::Owned(line)) => shell::parse_command_line(line).into_owned(),
     };
+    let waits_first = class == ToolClass::Poll && line.as_deref().is_some_and(shell::waits_first);
     // A failed change of no particular file is a failed run.
     let is_failed_run = class.is_write() && target.is_none() && has_failed(call) && !has_patch;
     let is_on_line = target.is_none();
@@ -127,6 +133,7 @@ fn classify_shell_call<'a>(
         },
         also_writes: writes_files,
         lines_shown: lines,
+        waits_first,
     }
 }
 
@@ -179,24 +186,29 @@ fn has_failed(call: &ToolCall) -> bool {
 
 impl FactExtractor {
     /// The outcome of a call. A run has failed, whatever its last command returned, if its
-    /// harness reports an exit code, or its output reports the failure.
+    /// harness reports an exit code, or its output reports the failure; any other call if its
+    /// answer is an error and nothing else, unless it is the content of a file.
     pub(super) fn effective_outcome(
         &self,
-        is_run: bool,
+        [is_run, is_file]: [bool; 2],
         call: &ToolCall,
         texts: &CallTexts<'_>,
         hashes: &TextHashes,
     ) -> Option<Outcome> {
         let reported = reported_outcome(call);
-        if !is_run || matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
+        if matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
             return reported;
         }
-        let has_failed = texts.exit_code.is_some_and(|code| code != 0)
-            || texts.result.as_deref().is_some_and(|result| {
-                self.ask(hashes, Question::ReportsFailedRun, || {
+        let result = texts.result.as_deref().unwrap_or_default();
+        let has_failed = if is_run {
+            texts.exit_code.is_some_and(|code| code != 0)
+                || self.ask(hashes, Question::ReportsFailedRun, || {
                     failure_report::reports_failed_run(result)
+                        || failure_report::is_error_answer(result)
                 })
-            });
+        } else {
+            !is_file && failure_report::is_error_answer(result)
+        };
         if has_failed {
             Some(Outcome::Error)
         } else {
@@ -205,7 +217,23 @@ impl FactExtractor {
     }
 }
 
-pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {
+/// Whether a call waits, or meets an outage of another system.
+pub(super) fn classify_kind(
+    action: &CallAction,
+    call: &ToolCall,
+    failed: bool,
+    texts: &CallTexts<'_>,
+) -> CallKind {
+    let error = match &*texts.error {
+        "" => texts.result.as_deref().unwrap_or_default(),
+        error => error,
+    };
+    let waits = action.class == ToolClass::Poll;
+    // Until a server is up, each wait for it fails. Any other failed wait is an ordinary
+    // failure.
+    if waits && action.waits_first && failed && poll::may_come(error) {
+        return CallKind::Poll;
+    }
     let is_outage = match reported_outcome(call) {
         Some(Outcome::Error) if call.error.is_empty() => {
             outage::is_outage_error(call.result.as_deref().unwrap_or_default())
@@ -216,8 +244,7 @@ pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> 
     };
     if is_outage {
         CallKind::Outage
-    } else if class == ToolClass::Poll && !failed {
-        // A failed wait is an ordinary failure.
+    } else if waits && !failed {
         CallKind::Poll
     } else {
         CallKind::Ordinary

@@ -229,19 +229,23 @@ impl FactExtractor {
             };
             let error = failed.then(|| self.error_signature(returned, &cuts, signature));
             [
-                self.response_signature(texts, &cuts).get(),
+                self.response_signature(returned, &cuts).get(),
                 error.map_or(0, Sig::get),
             ]
         });
         (Some(Sig::new(response)), failed.then(|| Sig::new(error)))
     }
 
-    fn response_signature(&self, texts: &CallTexts<'_>, cuts: &EchoCuts) -> Sig {
+    /// Times and ids do not distinguish answers that are no: "no hits (0.13 s)".
+    fn response_signature(&self, returned: &OutcomeFacts<'_>, cuts: &EchoCuts) -> Sig {
         let mut hasher = self.key.hasher(SignatureKind::Response);
-        let both = [(&*texts.error, &cuts.error), (texts.result(), &cuts.result)];
-        for (text, cut) in both {
-            hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
-        }
+        let texts = &returned.texts;
+        let error = cuts.error.as_ref().map_or(&*texts.error, CutText::as_str);
+        hasher.write(error.as_bytes());
+        hasher.write_u64(match &cuts.result {
+            Some(cut) => self.hash_text(cut.as_str(), MaskKind::Result).masked,
+            None => returned.result.masked,
+        });
         Sig::new(hasher.finish())
     }
 

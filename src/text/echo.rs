@@ -3,7 +3,8 @@
 //!
 //! The texts among the arguments are replaced first, as a whole. Then a token (letters,
 //! digits, `_ - . / @`) of the answer that is a token of the arguments, or a path that
-//! ends with one, is replaced. Numbers are kept, because they are what an answer is about.
+//! ends with one, is replaced. Numbers are kept, because they are what an answer is about,
+//! unless one is the whole value of an argument: "order 1001 not found".
 //! Cost: linear in both texts, bounded by their limits.
 
 use std::{hash::BuildHasher, sync::LazyLock};
@@ -48,6 +49,8 @@ pub struct EchoTokens<'a> {
     /// The same of the names of the arguments. An answer echoes one in quotes; without, it is
     /// a word like any other ("use offset and limit").
     names: SmallVec<[u64; 8]>,
+    /// Numbers that are whole values of arguments.
+    numbers: SmallVec<[&'a str; 4]>,
     filter: TokenFilter,
 }
 
@@ -91,7 +94,14 @@ impl<'a> EchoTokens<'a> {
             filter.add(token.text);
             hashes.push(hash_token(token.text));
         }
-        for token in tokens(args).filter(|token| token.is_name) {
+        let mut numbers = SmallVec::new();
+        for token in tokens(args) {
+            if !token.is_name {
+                if numbers.len() < VALUES_MAX && is_number_value(args, &token) {
+                    numbers.push(token.text);
+                }
+                continue;
+            }
             filter.add(token.text);
             let after = args.get(token.start + token.text.len()..);
             if after.is_some_and(is_end_of_name) {
@@ -108,13 +118,14 @@ impl<'a> EchoTokens<'a> {
             values,
             hashes,
             names,
+            numbers,
             filter,
         }
     }
 
     /// The answer without the echo; `None`: it has none.
     pub fn cut(&self, answer: &str) -> Option<CutText> {
-        if (self.hashes.is_empty() && self.names.is_empty())
+        if (self.hashes.is_empty() && self.names.is_empty() && self.numbers.is_empty())
             || answer.is_empty()
             || answer.len() > ANSWER_BYTES_MAX
         {
@@ -142,7 +153,12 @@ impl<'a> EchoTokens<'a> {
                 let before = answer.get(..token.start).unwrap_or_default();
                 before.ends_with(['\'', '"', '`'])
             };
-            if !token.is_name || !self.contains(token.text, is_quoted) {
+            let is_echo = if token.is_name {
+                self.contains(token.text, is_quoted)
+            } else {
+                self.numbers.contains(&token.text)
+            };
+            if !is_echo {
                 continue;
             }
             let between = answer.get(from..token.start).unwrap_or_default();
@@ -173,6 +189,25 @@ impl<'a> EchoTokens<'a> {
             || memchr::memchr_iter(b'/', token.as_bytes())
                 .any(|at| token.get(at + 1..).is_some_and(is_token))
     }
+}
+
+/// Whether a number is the whole value of an argument in JSON, with or without quotes. A
+/// number of one digit occurs by chance.
+fn is_number_value(args: &str, token: &EchoToken<'_>) -> bool {
+    const DIGITS_MIN: usize = 2;
+    let before = args.get(..token.start).unwrap_or_default();
+    let after = args
+        .get(token.start + token.text.len()..)
+        .unwrap_or_default();
+    let (before, after) = match (before.strip_suffix('"'), after.strip_prefix('"')) {
+        (Some(before), Some(after)) => (before, after),
+        (None, None) => (before, after),
+        _ => return false,
+    };
+    token.text.len() >= DIGITS_MIN
+        && token.text.bytes().all(|byte| byte.is_ascii_digit())
+        && before.trim_ascii_end().ends_with(':')
+        && after.trim_ascii_start().starts_with([',', '}'])
 }
 
 /// Whether the text continues behind the name of an argument in JSON.
@@ -358,6 +393,7 @@ mod tests {
                 "waiting for locator('{}')",
             ),
             (["Title 1", "Heading"], "shape '{}' is not there"),
+            (["1001", "2001"], "Order {} not found"),
         ] {
             let [first, second] = args.map(|name| {
                 let args = format!("{{\"q\": \"{name}\"}}");
@@ -372,6 +408,8 @@ mod tests {
     fn numbers_and_other_words_are_kept() {
         assert_eq!(cut("{\"channel\": 3}", "3.0 V"), "3.0 V");
         assert_eq!(cut("{\"q\": \"cat\"}", "no category"), "no category");
+        assert_eq!(cut("{\"index\": 3}", "3 failed"), "3 failed");
+        assert_eq!(cut("{\"cmd\": \"head -40 a\"}", "40 left"), "40 left");
     }
 
     #[test]

@@ -175,6 +175,21 @@ fn parse_line_range(script: &str) -> Option<(u32, u32)> {
     Some((from.parse().ok()?, to.parse().ok()?))
 }
 
+/// Whether a line waits before it does anything else: `sleep 3 && curl …`, or asks again until
+/// something answers: `until curl …; do sleep 1; done`.
+pub fn waits_first(line: &str) -> bool {
+    let script = unwrap_shell_script(line);
+    let mut parts = script
+        .split(['&', ';', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let first = parts.find(|part| !part.starts_with("cd ") && !part.starts_with('#'));
+    first.is_none_or(|part| {
+        let name = part.split_whitespace().next().unwrap_or_default();
+        matches!(name, "sleep" | "wait" | "until" | "while" | "for")
+    })
+}
+
 /// Whether a filter shows something else than lines of its input: `jq .a`, `sort | uniq -c`.
 fn computes(words: &[&str]) -> bool {
     let name = words.first().map_or(&b""[..], |name| name.as_bytes());
@@ -345,13 +360,13 @@ impl<'a> SimpleCommand<'a> {
 }
 
 /// The name of a command without its path, and its arguments. Skips assignments, `sudo`,
-/// `timeout 10` and the like.
+/// `timeout 10`, the `do` of a loop and the like.
 fn split_name<'w, 'a>(mut words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
     loop {
         let (first_word, rest) = words.split_first()?;
         let first = first_word.as_bytes();
         words = match first {
-            b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" => rest,
+            b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" | b"do" => rest,
             b"timeout" => rest.get(1..)?,
             _ if is_assignment(first) => rest,
             _ => {
@@ -415,6 +430,22 @@ fn parse_line_count(rest: &[&str]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_waits_first_or_after_something_else() {
+        for line in [
+            "",
+            "sleep 3 && curl localhost",
+            "cd /w && sleep 3; curl localhost",
+            "# wait for it\nsleep 3",
+            "until nc -z db 5432; do sleep 1; done",
+            "bash -lc 'sleep 3; curl localhost'",
+        ] {
+            assert!(waits_first(line), "{line}");
+        }
+        assert!(!waits_first("node app.js & sleep 3; curl localhost"));
+        assert!(!waits_first("npm test; sleep 1"));
+    }
 
     #[track_caller]
     fn check(line: &str, class: ToolClass, target: Option<&str>) {

@@ -137,7 +137,7 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
     ]),
     (ToolClass::Poll, &[
         "wait", "sleep", "write_stdin", "bashoutput", "bash_output", "taskoutput", "task_output",
-        "wait_agent", "command_status", "wait_for_previous_tools",
+        "wait_agent", "command_status", "wait_for_previous_tools", "read_bash",
     ]),
 ];
 
@@ -199,12 +199,37 @@ fn guess_class(tool: &str, has_path: bool) -> ToolClass {
         (ToolClass::Write, true, &["write", "create", "save", "overwrite"]),
         (ToolClass::Read, true, &["read", "view", "cat"]),
     ];
+    if shows_running(tool) {
+        return ToolClass::Poll;
+    }
     let mut candidates = VERBS
         .iter()
         .filter(|(_, needs_path, _)| has_path || !needs_path);
     candidates
         .find(|(_, _, verbs)| has_word_of(tool, verbs))
         .map_or(ToolClass::Other, |(class, ..)| *class)
+}
+
+/// Whether a tool shows what a running process has printed: `get_terminal_output`.
+fn shows_running(tool: &str) -> bool {
+    const PROCESSES: &[&str] = &[
+        "terminal",
+        "shell",
+        "bash",
+        "process",
+        "task",
+        "job",
+        "background",
+    ];
+    let mut before = "";
+    let mut last = "";
+    for word in split_name_words(tool) {
+        (before, last) = (last, word);
+    }
+    let is_process = PROCESSES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(before));
+    is_process && last.eq_ignore_ascii_case("output")
 }
 
 /// Whether the words of a name include one of `words`.
@@ -378,6 +403,20 @@ mod tests {
         assert!(ToolTraits::from_name("execute_sql").runs_sql);
         assert!(!ToolTraits::from_name("send_email").runs_sql);
         assert!(ToolTraits::from_name("send_email").is_action);
+    }
+
+    #[test]
+    fn the_output_of_a_running_process_is_polled() {
+        for tool in [
+            "get_terminal_output",
+            "getShellOutput",
+            "mcp__x__process_output",
+        ] {
+            let guessed = ToolTraits::from_name(tool).guessed_class;
+            assert_eq!(guessed, [ToolClass::Poll; 2], "{tool}");
+        }
+        let formats = ToolTraits::from_name("format_output").guessed_class;
+        assert_eq!(formats, [ToolClass::Other; 2]);
     }
 
     #[test]
