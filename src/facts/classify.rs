@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    FactExtractor,
+    FactExtractor, OutcomeFacts,
     args::NotableArguments,
     outcome::{CallTexts, TextHashes},
     readings::Question,
@@ -19,6 +19,7 @@ use crate::{
 };
 
 /// What a call does.
+#[derive(Debug)]
 pub(super) struct CallAction {
     pub class: ToolClass,
     /// A part of a command line changes a file, whatever the whole does.
@@ -153,7 +154,7 @@ fn reported_outcome(call: &ToolCall) -> Option<Outcome> {
     call.outcome.or(implied)
 }
 
-fn has_failed(call: &ToolCall) -> bool {
+pub(super) fn has_failed(call: &ToolCall) -> bool {
     reported_outcome(call) == Some(Outcome::Error)
 }
 
@@ -173,7 +174,7 @@ impl FactExtractor {
         }
         let has_failed = texts.exit_code.is_some_and(|code| code != 0)
             || texts.result.as_deref().is_some_and(|result| {
-                self.ask(hashes, Question::ReportsFailedRun, || {
+                self.ask(hashes.raw, Question::ReportsFailedRun, || {
                     failure_report::reports_failed_run(result)
                 })
             });
@@ -183,23 +184,39 @@ impl FactExtractor {
             reported
         }
     }
-}
 
-pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {
-    let is_outage = match reported_outcome(call) {
-        Some(Outcome::Error) if call.error.is_empty() => {
-            outage::is_outage_error(call.result.as_deref().unwrap_or_default())
+    pub(super) fn classify_kind(
+        &self,
+        class: ToolClass,
+        call: &ToolCall,
+        returned: &OutcomeFacts<'_>,
+    ) -> CallKind {
+        let result = call.result.as_deref().unwrap_or_default();
+        let is_outage_error = |text, raw| {
+            self.ask(raw, Question::IsOutageError, || {
+                outage::is_outage_error(text)
+            })
+        };
+        let is_outage = match reported_outcome(call) {
+            Some(Outcome::Error) if call.error.is_empty() => {
+                is_outage_error(result, returned.result.sent)
+            }
+            Some(Outcome::Error) => is_outage_error(&call.error, returned.error.sent),
+            Some(Outcome::Ok) | None if result.is_empty() => false,
+            Some(Outcome::Ok) | None => {
+                self.ask(returned.result.sent, Question::IsOutageResult, || {
+                    outage::is_outage_result(result)
+                })
+            }
+            Some(Outcome::Blocked) => false,
+        };
+        if is_outage {
+            CallKind::Outage
+        } else if class == ToolClass::Poll && returned.outcome != Some(Outcome::Error) {
+            // A failed wait is an ordinary failure.
+            CallKind::Poll
+        } else {
+            CallKind::Ordinary
         }
-        Some(Outcome::Error) => outage::is_outage_error(&call.error),
-        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_outage_result),
-        Some(Outcome::Blocked) => false,
-    };
-    if is_outage {
-        CallKind::Outage
-    } else if class == ToolClass::Poll && !failed {
-        // A failed wait is an ordinary failure.
-        CallKind::Poll
-    } else {
-        CallKind::Ordinary
     }
 }

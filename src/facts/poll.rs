@@ -68,7 +68,9 @@ impl FactExtractor {
                 texts.exit_code == Some(PENDING_EXIT_CODE) || has_pending_exit_code(answer);
             return is_pending && status::is_pending(answer);
         }
-        self.ask(result, Question::IsPending, || status::is_pending(answer))
+        self.ask(result.raw, Question::IsPending, || {
+            status::is_pending(answer)
+        })
     }
 
     /// What is known of a call of this kind. `command` is the command line of a shell.
