@@ -4,7 +4,7 @@
 //! calls are cached by the hash of their texts. Cost of a cached one: that hash and a
 //! look-up.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{
     FactExtractor,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     domain::{Args, ProgramWords, Sig, ToolCall, WordHashes, sanitize},
-    text::{key::SignatureKind, query_words},
+    text::{echo::EchoTokens, key::SignatureKind, query_words},
     tools::{ToolClass, tool_traits::ToolTraits},
 };
 
@@ -50,6 +50,16 @@ pub(super) struct CallIdentity {
     pub program: ProgramWords,
     pub query_words: Option<Arc<[u32]>>,
     pub plan_steps_done: Option<u16>,
+    /// Computed for the first answer that may echo the call.
+    echo: OnceLock<Box<EchoTokens>>,
+}
+
+impl CallIdentity {
+    /// What an answer to the call may echo.
+    pub fn echo_tokens(&self, call: &ToolCall) -> &EchoTokens {
+        let compute = || Box::new(EchoTokens::new(&call.tool, call.args.as_text()));
+        self.echo.get_or_init(compute)
+    }
 }
 
 impl FactExtractor {
@@ -155,6 +165,7 @@ impl FactExtractor {
                 .is_plan
                 .then(|| plan::count_steps_done(call.args.as_text())),
             target: Arc::from(target),
+            echo: OnceLock::new(),
             traits,
             action,
         }

@@ -9,10 +9,10 @@ use std::{borrow::Cow, hash::Hasher};
 
 use super::{CallIdentity, FactExtractor, OutcomeFacts, readings::Question};
 use crate::{
-    domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
+    domain::{AnswerKind, Event, Outcome, Sig, ToolCall},
     text::{
         ack,
-        echo::{CutText, EchoTokens},
+        echo::CutText,
         figures::{self, Figures},
         harness::HarnessResult,
         key::SignatureKind,
@@ -215,7 +215,7 @@ impl FactExtractor {
         let answered = pair(returned.result.raw, returned.error.raw);
         let both = pair(identity.texts, answered) ^ u64::from(failed);
         let [response, error] = self.echo_memo.get_or_compute(both, || {
-            let echo = echo_tokens(call);
+            let echo = identity.echo_tokens(call);
             let cuts = EchoCuts {
                 result: echo.cut(texts.result()),
                 error: echo.cut(&texts.error),
@@ -338,13 +338,4 @@ impl FactExtractor {
             raw: combine(result_hashes[1], error.raw),
         }
     }
-}
-
-/// What an answer to the call may echo.
-fn echo_tokens(call: &ToolCall) -> EchoTokens<'_> {
-    let args = match &call.args {
-        Args::Text(text) => text.as_str(),
-        Args::Unknown | Args::Hash(_) => "",
-    };
-    EchoTokens::new(&call.tool, args)
 }
