@@ -25,6 +25,7 @@ pub(super) enum Question {
 
 const READING_BITS: u32 = 7;
 const READING_MAX: u64 = (1 << READING_BITS) - 1;
+const _: () = assert!(READING_BITS * (Question::HasFigures as u32 + 1) <= u64::BITS);
 
 impl FactExtractor {
     /// Answers a question about the text with this raw hash.
