@@ -26,8 +26,8 @@ const CACHED_BYTES_MAX: usize = 1_024;
 /// Which call it is, whatever came back.
 #[derive(Debug)]
 pub(super) struct CallIdentity {
-    /// The hash of all that it is computed from.
-    pub texts: u64,
+    /// The hash of all that it is computed from; `None`: it is not cached.
+    pub texts: Option<u64>,
     pub tool: Sig,
     pub traits: ToolTraits,
     /// The configured class of the tool; `None`: a shell.
@@ -66,10 +66,12 @@ impl FactExtractor {
     /// Which call it is; `None` if its tool is exempt from detection.
     pub(super) fn identify_call(&self, call: &ToolCall) -> Option<Arc<CallIdentity>> {
         let tool = self.key.signature(SignatureKind::Tool, &call.tool, 0);
-        let texts = self.identity_hash(tool, call);
-        let identity = self.identities.get(texts).unwrap_or_else(|| {
+        let is_short = call.args.bytes() + call.target.len() <= CACHED_BYTES_MAX;
+        let texts = is_short.then(|| self.identity_hash(tool, call));
+        let cached = texts.and_then(|texts| self.identities.get(texts));
+        let identity = cached.unwrap_or_else(|| {
             let identity = Arc::new(self.compute_identity(tool, texts, call));
-            if call.args.bytes() + call.target.len() <= CACHED_BYTES_MAX {
+            if let Some(texts) = texts {
                 self.identities.insert(texts, identity.clone());
             }
             identity
@@ -78,7 +80,7 @@ impl FactExtractor {
     }
 
     /// The hash of all that an identity is computed from.
-    fn identity_hash(&self, tool: Sig, call: &ToolCall) -> u64 {
+    pub(super) fn identity_hash(&self, tool: Sig, call: &ToolCall) -> u64 {
         let (kind, args) = match &call.args {
             Args::Unknown => (0, ""),
             Args::Hash(hash) => (1, hash.as_str()),
@@ -94,7 +96,7 @@ impl FactExtractor {
     }
 
     #[inline(never)]
-    fn compute_identity(&self, tool: Sig, texts: u64, call: &ToolCall) -> CallIdentity {
+    fn compute_identity(&self, tool: Sig, texts: Option<u64>, call: &ToolCall) -> CallIdentity {
         let key = &self.key;
 
         // The tool: what its name and the configured rules say.

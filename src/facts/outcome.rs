@@ -213,7 +213,9 @@ impl FactExtractor {
             key.hash_pair(SignatureKind::Response, first, second)
         };
         let answered = pair(returned.result.raw, returned.error.raw);
-        let both = pair(identity.texts, answered) ^ u64::from(failed);
+        let compute_asked = || self.identity_hash(identity.tool, call);
+        let asked = identity.texts.unwrap_or_else(compute_asked);
+        let both = pair(asked, answered) ^ u64::from(failed);
         let [response, error] = self.echo_memo.get_or_compute(both, || {
             let echo = identity.echo_tokens(call);
             let cuts = EchoCuts {
