@@ -131,7 +131,7 @@ impl FactExtractor {
         } else {
             call.target.as_str().into()
         };
-        // A command line counts by its meaning.
+        // The path that detectors compare; a command line counts by its meaning.
         let is_line = call.target.is_empty() && action.is_on_line;
         let path = match command.filter(|_| is_line) {
             Some(line) => {
@@ -143,11 +143,13 @@ impl FactExtractor {
                 key.signature_if_present(SignatureKind::Target, &visible)
             }
         };
+        // What a search is for, in words.
         let query = match action.class {
             ToolClass::Search if rule.class.is_some() => Some(&*target),
             _ if traits.is_search => args.notable.search_term.as_deref(),
             _ => None,
         };
+        // All of it, so that nothing is borrowed from the call.
         CallIdentity {
             texts,
             tool,
