@@ -160,7 +160,7 @@ impl Rules {
     pub fn evaluate<'a>(
         &self,
         event: &'a Event,
-        facts: &EventFacts<'a>,
+        facts: &EventFacts,
         key: &HashKey,
     ) -> RuleOutcomes<'a> {
         if self.is_empty() {

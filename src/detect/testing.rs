@@ -255,7 +255,7 @@ impl Script {
 
     /// The arguments' words, as hashes.
     pub fn words(self, words: impl Iterator<Item = u32> + Clone) -> Self {
-        self.with(|call| call.facts.arg_words = words.clone().collect())
+        self.with(|call| call.facts.arg_words = Some(words.clone().collect()))
     }
 
     /// The words of a search query, as hashes.

@@ -64,6 +64,14 @@ pub enum Args {
 }
 
 impl Args {
+    /// The bytes that were sent.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Hash(text) => text.len(),
+            Self::Unknown => 0,
+        }
+    }
+
     /// The arguments as they were sent; empty if they were not, or only as a hash.
     pub fn as_text(&self) -> &str {
         match self {

@@ -1,6 +1,6 @@
 //! What the detectors observe: an event with its facts and signatures.
 
-use std::{num::NonZeroU64, time::SystemTime};
+use std::{num::NonZeroU64, sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -202,7 +202,7 @@ pub struct CallFacts {
     /// call whose answer those about other objects may share; empty for other calls.
     pub program: ProgramWords,
     /// The distinct words of a search query, sorted; `None`: no query, or a short one.
-    pub query_words: Option<Box<[u32]>>,
+    pub query_words: Option<Arc<[u32]>>,
     pub outcome: Option<Outcome>,
     /// Everything that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -309,9 +309,9 @@ impl ProgramWords {
     }
 }
 
-/// Hashes of words in their order, because few are ever compared. Most arguments
-/// fit inline, without an allocation.
-pub type WordHashes = SmallVec<[u32; 32]>;
+/// Hashes of words in their order, because few are ever compared. `None`: there are none,
+/// as in most calls.
+pub type WordHashes = Option<Arc<[u32]>>;
 
 /// What an answer says, apart from its words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

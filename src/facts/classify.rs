@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    FactExtractor,
+    FactExtractor, OutcomeFacts,
     args::NotableArguments,
     outcome::{CallTexts, TextHashes},
     poll,
@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// What a call does.
+#[derive(Debug)]
 pub(super) struct CallAction {
     pub class: ToolClass,
     /// A part of a command line changes a file, whatever the whole does.
@@ -180,7 +181,7 @@ fn reported_outcome(call: &ToolCall) -> Option<Outcome> {
     call.outcome.or(implied)
 }
 
-fn has_failed(call: &ToolCall) -> bool {
+pub(super) fn has_failed(call: &ToolCall) -> bool {
     reported_outcome(call) == Some(Outcome::Error)
 }
 
@@ -202,7 +203,7 @@ impl FactExtractor {
         let result = texts.result.as_deref().unwrap_or_default();
         let has_failed = if is_run {
             texts.exit_code.is_some_and(|code| code != 0)
-                || self.ask(hashes, Question::ReportsFailedRun, || {
+                || self.ask(hashes.raw, Question::ReportsFailedRun, || {
                     failure_report::reports_failed_run(result)
                         || failure_report::is_error_answer(result)
                 })
@@ -215,38 +216,52 @@ impl FactExtractor {
             reported
         }
     }
-}
 
-/// Whether a call waits, or meets an outage of another system.
-pub(super) fn classify_kind(
-    action: &CallAction,
-    call: &ToolCall,
-    failed: bool,
-    texts: &CallTexts<'_>,
-) -> CallKind {
-    let error = match &*texts.error {
-        "" => texts.result.as_deref().unwrap_or_default(),
-        error => error,
-    };
-    let waits = action.class == ToolClass::Poll;
-    // Until a server is up, each wait for it fails. Any other failed wait is an ordinary
-    // failure.
-    if waits && action.waits_first && failed && poll::may_come(error) {
-        return CallKind::Poll;
-    }
-    let is_outage = match reported_outcome(call) {
-        Some(Outcome::Error) if call.error.is_empty() => {
-            outage::is_outage_error(call.result.as_deref().unwrap_or_default())
+    /// Whether a call waits, or meets an outage of another system.
+    pub(super) fn classify_kind(
+        &self,
+        action: &CallAction,
+        call: &ToolCall,
+        returned: &OutcomeFacts<'_>,
+    ) -> CallKind {
+        let waits = action.class == ToolClass::Poll;
+        let failed = returned.outcome == Some(Outcome::Error);
+        // Until a server is up, each wait for it fails. Any other failed wait is an ordinary
+        // failure.
+        let texts = &returned.texts;
+        let error = match &*texts.error {
+            "" => texts.result.as_deref().unwrap_or_default(),
+            error => error,
+        };
+        if waits && action.waits_first && failed && poll::may_come(error) {
+            return CallKind::Poll;
         }
-        Some(Outcome::Error) => outage::is_outage_error(&call.error),
-        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_outage_result),
-        Some(Outcome::Blocked) => false,
-    };
-    if is_outage {
-        CallKind::Outage
-    } else if waits && !failed {
-        CallKind::Poll
-    } else {
-        CallKind::Ordinary
+        // An outage is told by the texts as they were sent.
+        let result = call.result.as_deref().unwrap_or_default();
+        let is_outage_error = |text, raw| {
+            self.ask(raw, Question::IsOutageError, || {
+                outage::is_outage_error(text)
+            })
+        };
+        let is_outage = match reported_outcome(call) {
+            Some(Outcome::Error) if call.error.is_empty() => {
+                is_outage_error(result, returned.result.sent)
+            }
+            Some(Outcome::Error) => is_outage_error(&call.error, returned.error.sent),
+            Some(Outcome::Ok) | None if result.is_empty() => false,
+            Some(Outcome::Ok) | None => {
+                self.ask(returned.result.sent, Question::IsOutageResult, || {
+                    outage::is_outage_result(result)
+                })
+            }
+            Some(Outcome::Blocked) => false,
+        };
+        if is_outage {
+            CallKind::Outage
+        } else if waits && !failed {
+            CallKind::Poll
+        } else {
+            CallKind::Ordinary
+        }
     }
 }

@@ -71,7 +71,9 @@ impl FactExtractor {
                 || status::is_pending_failure(answer)
                 || line.is_some_and(watches) && is_timeout(answer);
         }
-        self.ask(result, Question::IsPending, || status::is_pending(answer))
+        self.ask(result.raw, Question::IsPending, || {
+            status::is_pending(answer)
+        })
     }
 
     /// What is known of a call of this kind. `command` is the command line of a shell.

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId},
     text::{failure_report, outage},
-    tools::ToolRule,
+    tools::{ToolRule, tool_traits::ToolTraits},
 };
 
 fn event(call: ToolCall) -> Event {
@@ -36,7 +36,7 @@ fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
         unreachable!()
     };
     let extract = extractor.extract_call(&event, call).unwrap();
-    (extract.facts, extract.target.into_owned())
+    (extract.facts, extract.target.to_string())
 }
 
 fn call(tool: &str, args: &str) -> ToolCall {
@@ -597,4 +597,52 @@ fn times_and_ids_do_not_distinguish_answers_that_are_no() {
         first,
         response("lease", "No lists found for lease (0.92 seconds)")
     );
+}
+
+#[test]
+fn a_call_that_repeats_has_the_facts_of_the_first() {
+    let extractor = FactExtractor::new(HashKey::fixed(), ToolRules::default(), Arc::default());
+    let facts = |call: ToolCall| {
+        let event = event(call);
+        let EventFacts::Call(extract) = extractor.extract(&event, None) else {
+            unreachable!()
+        };
+        format!("{:?} {}", extract.facts, extract.target)
+    };
+    let line = call("bash", r#"{"command": "sed -i s/a/b/ f.rs"}"#);
+    let failed = ToolCall {
+        outcome: Some(Outcome::Error),
+        ..line.clone()
+    };
+    let on_target = ToolCall {
+        target: "g.rs".to_owned(),
+        ..line.clone()
+    };
+    let hashed = ToolCall {
+        args: Args::Hash(line.args.as_text().to_owned()),
+        ..line.clone()
+    };
+    let other_tool = ToolCall {
+        tool: "edit".to_owned(),
+        ..line.clone()
+    };
+    let calls = [line, failed, on_target, hashed, other_tool];
+    let first = calls.clone().map(facts);
+    assert_eq!(calls.map(facts), first);
+    for (n, one) in first.iter().enumerate() {
+        assert!(first[..n].iter().all(|other| other != one), "{one}");
+    }
+}
+
+#[test]
+fn a_long_call_is_not_cached() {
+    let extractor = FactExtractor::new(HashKey::fixed(), ToolRules::default(), Arc::default());
+    for (length, is_cached) in [(1_024, true), (1_025, false)] {
+        let one = || {
+            extractor
+                .identify_call(&call("t", &"x".repeat(length)))
+                .unwrap()
+        };
+        assert_eq!(Arc::ptr_eq(&one(), &one()), is_cached, "{length}");
+    }
 }

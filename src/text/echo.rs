@@ -7,7 +7,7 @@
 //! unless one is the whole value of an argument: "order 1001 not found".
 //! Cost: linear in both texts, bounded by their limits.
 
-use std::{hash::BuildHasher, sync::LazyLock};
+use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
@@ -41,16 +41,16 @@ impl CutText {
 /// What an answer may echo: the texts and tokens of a call's arguments, and its tool's
 /// name.
 #[derive(Debug, Default)]
-pub struct EchoTokens<'a> {
+pub struct EchoTokens {
     /// The longest texts first, since a short one may be part of a longer one.
-    values: SmallVec<[&'a str; VALUES_MAX]>,
+    values: SmallVec<[Box<str>; VALUES_MAX]>,
     /// Hashes of the tokens in lower case, sorted.
     hashes: SmallVec<[u64; 32]>,
     /// The same of the names of the arguments. An answer echoes one in quotes; without, it is
     /// a word like any other ("use offset and limit").
     names: SmallVec<[u64; 8]>,
-    /// Numbers that are whole values of arguments.
-    numbers: SmallVec<[&'a str; 4]>,
+    /// The hashes of numbers that are whole values of arguments.
+    numbers: SmallVec<[u64; 4]>,
     filter: TokenFilter,
 }
 
@@ -82,8 +82,8 @@ impl TokenFilter {
     }
 }
 
-impl<'a> EchoTokens<'a> {
-    pub fn new(tool: &str, args: &'a str) -> Self {
+impl EchoTokens {
+    pub fn new(tool: &str, args: &str) -> Self {
         if args.len() > ARGS_BYTES_MAX {
             return Self::default();
         }
@@ -98,7 +98,7 @@ impl<'a> EchoTokens<'a> {
         for token in tokens(args) {
             if !token.is_name {
                 if numbers.len() < VALUES_MAX && is_number_value(args, &token) {
-                    numbers.push(token.text);
+                    numbers.push(hash_token(token.text));
                 }
                 continue;
             }
@@ -112,8 +112,9 @@ impl<'a> EchoTokens<'a> {
         }
         hashes.sort_unstable();
         hashes.dedup();
-        let mut values: SmallVec<_> = quoted_texts(args).take(VALUES_MAX).collect();
-        values.sort_by_key(|value: &&str| std::cmp::Reverse(value.len()));
+        let values = quoted_texts(args).take(VALUES_MAX).map(Box::from);
+        let mut values: SmallVec<[Box<str>; VALUES_MAX]> = values.collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self {
             values,
             hashes,
@@ -154,9 +155,9 @@ impl<'a> EchoTokens<'a> {
                 before.ends_with(['\'', '"', '`'])
             };
             let is_echo = if token.is_name {
-                self.contains(token.text, is_quoted)
+                self.contains(&token, is_quoted)
             } else {
-                self.numbers.contains(&token.text)
+                !self.numbers.is_empty() && self.numbers.contains(&hash_token(token.text))
             };
             if !is_echo {
                 continue;
@@ -176,7 +177,7 @@ impl<'a> EchoTokens<'a> {
         Some(kept)
     }
 
-    fn contains(&self, token: &str, is_quoted: impl Fn() -> bool) -> bool {
+    fn contains(&self, token: &EchoToken<'_>, is_quoted: impl Fn() -> bool) -> bool {
         let is_token = |token: &str| {
             self.filter.may_contain(token) && {
                 let hash = hash_token(token);
@@ -185,9 +186,11 @@ impl<'a> EchoTokens<'a> {
             }
         };
         // A relative path is often echoed as an absolute one.
-        is_token(token)
-            || memchr::memchr_iter(b'/', token.as_bytes())
-                .any(|at| token.get(at + 1..).is_some_and(is_token))
+        let text = token.text;
+        is_token(text)
+            || token.has_slash
+                && memchr::memchr_iter(b'/', text.as_bytes())
+                    .any(|at| text.get(at + 1..).is_some_and(is_token))
     }
 }
 
@@ -268,6 +271,7 @@ pub(super) struct EchoToken<'a> {
     pub text: &'a str,
     /// It has a letter. A number is no name: it may be the result.
     is_name: bool,
+    has_slash: bool,
 }
 
 /// The tokens of a text. Punctuation at their ends belongs to the sentence.
@@ -275,16 +279,14 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            // The first char of a token, and those that follow it.
-            let start = find_char(text, at, |class| class.is_token())?;
-            let mut is_name = false;
-            let end = find_char(text, start, |class| {
-                is_name |= class == TokenClass::Letter;
-                !class.is_token()
-            });
-            at = end.unwrap_or(text.len());
+            let (start, _) = run_end(text, at, GAP);
+            let (end, classes) = run_end(text, start, !GAP);
+            if start == end {
+                return None;
+            }
+            at = end;
             // Without the punctuation of the sentence.
-            let token = text.get(start..at)?;
+            let token = text.get(start..end)?;
             let trimmed = token.trim_start_matches(['.', '-']);
             let start = start + (token.len() - trimmed.len());
             let text = trimmed.trim_end_matches(['.', '-', '/']);
@@ -292,62 +294,67 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
                 return Some(EchoToken {
                     start,
                     text,
-                    is_name,
+                    is_name: classes & LETTER != 0,
+                    has_slash: classes & SLASH != 0,
                 });
             }
         }
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenClass {
-    Letter,
-    /// A digit, or one of `_ - . / @`.
-    OtherToken,
-    Gap,
-}
+/// The classes of chars, a bit each. The last three are parts of tokens.
+const GAP: u8 = 1;
+const LETTER: u8 = 2;
+const SLASH: u8 = 4;
+/// A digit, or one of `_ - . @`.
+const OTHER: u8 = 8;
 
-impl TokenClass {
-    fn of(c: char) -> Self {
-        if c.is_alphabetic() {
-            Self::Letter
-        } else if c.is_numeric() || matches!(c, '_' | '-' | '.' | '/' | '@') {
-            Self::OtherToken
-        } else {
-            Self::Gap
-        }
-    }
-
-    fn is_token(self) -> bool {
-        self != Self::Gap
-    }
-}
-
-/// The class of each ASCII char: most texts have no others.
-static ASCII_CLASSES: LazyLock<[TokenClass; 128]> =
-    LazyLock::new(|| std::array::from_fn(|byte| TokenClass::of(char::from(byte as u8))));
-
-/// The first char of this kind, from `at` on.
-fn find_char(
-    text: &str,
-    mut at: usize,
-    mut is_wanted: impl FnMut(TokenClass) -> bool,
-) -> Option<usize> {
-    let classes = &*ASCII_CLASSES;
-    loop {
-        let byte = *text.as_bytes().get(at)?;
-        let (class, len) = match classes.get(usize::from(byte)) {
-            Some(class) => (*class, 1),
-            None => {
-                let c = text.get(at..)?.chars().next()?;
-                (TokenClass::of(c), c.len_utf8())
-            }
+/// The class of each byte; 0: a part of a char that is not ASCII.
+static BYTE_CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 128u8 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => LETTER,
+            b'/' => SLASH,
+            b'0'..=b'9' | b'_' | b'-' | b'.' | b'@' => OTHER,
+            _ => GAP,
         };
-        if is_wanted(class) {
-            return Some(at);
+        byte += 1;
+    }
+    classes
+};
+
+/// The class of a char that is not ASCII.
+#[cold]
+fn wide_class(c: char) -> u8 {
+    if c.is_alphabetic() {
+        LETTER
+    } else if c.is_numeric() {
+        OTHER
+    } else {
+        GAP
+    }
+}
+
+/// The end of the chars from `at` on that are of these classes, and the classes among them.
+fn run_end(text: &str, mut at: usize, wanted: u8) -> (usize, u8) {
+    let mut found = 0;
+    while let Some(byte) = text.as_bytes().get(at) {
+        let (mut class, mut len) = (BYTE_CLASSES[usize::from(*byte)], 1);
+        if class == 0 {
+            let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) else {
+                break;
+            };
+            (class, len) = (wide_class(c), c.len_utf8());
         }
+        if class & wanted == 0 {
+            break;
+        }
+        found |= class;
         at += len;
     }
+    (at, found)
 }
 
 /// Whether a char may stand between two echoed tokens of one echo.

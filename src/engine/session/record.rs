@@ -57,7 +57,7 @@ impl Session {
     pub fn record(
         &mut self,
         event: &Event,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         rule_results: RuleOutcomes<'_>,
         now: SystemTime,
         ctx: &EngineContext,
@@ -128,7 +128,7 @@ impl Session {
     fn record_body(
         &mut self,
         event: &Event,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
@@ -223,7 +223,7 @@ impl Session {
         &mut self,
         event: &Event,
         call: &ToolCall,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
@@ -275,7 +275,7 @@ impl Session {
     fn record_turn(
         &mut self,
         turn: &Turn,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
