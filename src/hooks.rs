@@ -45,7 +45,7 @@ use crate::{
     ingest::{self, AUTO, AgentSpec, HookPayload, HookQuery, Reply},
     server::{
         ServerContext,
-        frame_reader::UnreadBytes,
+        frame_reader::{MessageLimits, UnreadBytes},
         quota::{Permit, TenantQuota},
         rpc,
         scheduler::yield_to_others,
@@ -97,10 +97,37 @@ struct Hooks {
     sessions: HookSessions,
     /// Permits for [`REQUESTS_MAX`] requests, until they are answered.
     requests: TenantQuota,
+    /// The bytes of payloads until they are recorded: `limits.unread_bytes_max`, apart from
+    /// those of gRPC, so that agents do not hold up brokers.
+    unread: Arc<MessageLimits>,
+}
+
+impl Hooks {
+    fn new(deps: HookDependencies, settings: Settings, started_at: SystemTime) -> Self {
+        let ServerContext {
+            auth,
+            limits,
+            metrics,
+            ..
+        } = &*deps.server;
+        let unread = MessageLimits::new(
+            BODY_BYTES_MAX,
+            limits.unread_bytes_max,
+            |blocks| TenantQuota::new(blocks, auth.clone()),
+            metrics.clone(),
+        );
+        Self {
+            requests: TenantQuota::new(REQUESTS_MAX, auth.clone()),
+            unread: Arc::new(unread),
+            sessions: HookSessions::new(started_at),
+            settings,
+            deps,
+        }
+    }
 }
 
 /// The largest payload: the result of a tool, which may be a picture, and the agent's other
-/// fields. What has arrived counts against `limits.unread_bytes_max` until it is recorded.
+/// fields. What has arrived counts against `Hooks::unread` until it is recorded.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Concurrent requests.
 const REQUESTS_MAX: usize = 64;
@@ -135,12 +162,7 @@ pub fn routes(
     if !settings.enabled {
         return Router::new();
     }
-    let hooks = Hooks {
-        requests: TenantQuota::new(REQUESTS_MAX, deps.server.auth.clone()),
-        sessions: HookSessions::new(started_at),
-        deps,
-        settings,
-    };
+    let hooks = Hooks::new(deps, settings, started_at);
     Router::new()
         .route("/v1/hooks/{agent}", post(answer_hook))
         .route_layer(middleware::from_fn(require_same_origin))
@@ -240,10 +262,9 @@ impl Hooks {
 
     /// A body above the limit is refused with 413, one for which there is no memory with 429.
     async fn read_body(&self, mut body: Body, caller: &Caller) -> Result<HookBody, HttpError> {
-        let limits = self.deps.server.message_limits.clone();
         let mut received = HookBody {
             bytes: Vec::new(),
-            unread: UnreadBytes::new(limits, caller.tenant.clone()),
+            unread: UnreadBytes::new(self.unread.clone(), caller.tenant.clone()),
         };
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {

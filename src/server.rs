@@ -50,7 +50,6 @@ use crate::{
     telemetry::{Metrics, PanicSite},
 };
 use auth_delay::AuthDelays;
-use frame_reader::MessageLimits;
 use quota::TenantQuota;
 use rate_limit::RateLimits;
 use reserve::{RESERVE_AGE_MAX, RESERVE_STREAMS_MAX};
@@ -95,8 +94,6 @@ pub struct ServerContext {
     pub metrics: Arc<Metrics>,
     pub limits: Limits,
     pub scheduler: FairScheduler,
-    /// The limits on messages and on the bytes of unfinished ones.
-    pub message_limits: Arc<MessageLimits>,
     /// Permits for `limits.open_streams_max` open streams.
     pub streams: TenantQuota,
     pub rate_limits: RateLimits,
@@ -112,14 +109,7 @@ impl ServerContext {
         limits: Limits,
         draining: CancellationToken,
     ) -> Self {
-        let message_limits = MessageLimits::new(
-            limits.message_bytes_max,
-            limits.unread_bytes_max,
-            |blocks| TenantQuota::new(blocks, auth.clone()),
-            metrics.clone(),
-        );
         Self {
-            message_limits: Arc::new(message_limits),
             streams: TenantQuota::new(limits.open_streams_max, auth.clone()),
             rate_limits: RateLimits::new(limits.events_per_second_max),
             auth_delays: Arc::default(),

@@ -64,12 +64,14 @@ struct HookDecision {
 impl HookHandler<'_> {
     /// Works in slices: see `server::scheduler`.
     pub async fn answer(mut self) -> Result<HookAnswer, Status> {
+        // Label the session, and refuse a prompt to one that is terminated.
         let is_labelled_now = self.add_labels()?;
         if self.request.event.stage == HookStage::Prompt
             && let Some(decision) = self.check_prompt()?
         {
             return Ok(self.present(decision));
         }
+        // Record the inputs in their order.
         let mut cost = self.request.cost;
         let mut decision = None;
         let mut strongest = None;
@@ -92,6 +94,7 @@ impl HookHandler<'_> {
                     let found = outcome.and_then(|outcome| outcome.verdict);
                     strongest = stronger(strongest, self.undelivered(found));
                 }
+                // Kept for the event that it belongs to.
                 Input::Outcome { call_id, outcome } => {
                     self.sessions.with(&self.request.session, |known| {
                         known.keep_outcome(call_id, outcome)
@@ -107,6 +110,7 @@ impl HookHandler<'_> {
                 }
             }
         }
+        // Decide by the check of a call, or else by the strongest verdict.
         let decision = decision.or_else(|| self.decide_by_verdict(strongest));
         Ok(decision.map_or_else(HookAnswer::go_on, |decision| self.present(decision)))
     }

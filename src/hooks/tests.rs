@@ -31,15 +31,11 @@ fn hooks() -> (Arc<Hooks>, Arc<Engine>) {
     let mut server = ServerContext::new(auth, metrics, limits, CancellationToken::new());
     server.scheduler = FairScheduler::new(1);
     let server = Arc::new(server);
-    let hooks = Hooks {
-        requests: TenantQuota::new(REQUESTS_MAX, server.auth.clone()),
-        sessions: HookSessions::new(SystemTime::now()),
-        deps: HookDependencies {
-            api: Api::new(engine.clone(), store, server.clone()),
-            server,
-        },
-        settings,
+    let deps = HookDependencies {
+        api: Api::new(engine.clone(), store, server.clone()),
+        server,
     };
+    let hooks = Hooks::new(deps, settings, SystemTime::now());
     (Arc::new(hooks), engine)
 }
 
@@ -105,10 +101,7 @@ async fn the_events_of_a_hook_are_recorded_in_slices() {
         _permit: hooks.take_permit(&caller).unwrap(),
         body: HookBody {
             bytes: batch(100).to_string().into_bytes(),
-            unread: UnreadBytes::new(
-                hooks.deps.server.message_limits.clone(),
-                caller.tenant.clone(),
-            ),
+            unread: UnreadBytes::new(hooks.unread.clone(), caller.tenant.clone()),
         },
         agent: ingest::find_agent("claude-code"),
         query: HookQuery::default(),

@@ -27,7 +27,7 @@ use tower_layer::Layer;
 use super::{
     Limits, ServerContext,
     auth_delay::AnswerDelay,
-    frame_reader::{FrameReader, RequestFrames},
+    frame_reader::{FrameReader, MessageLimits, RequestFrames},
     quota::{AddressPermit, AddressQuota, Permit, TenantQuota},
     reserve::{ConnectionInfo, ReserveSlot},
     retain_body,
@@ -57,6 +57,7 @@ pub struct AdmissionState {
     /// Permits for pages, released when the page has been sent.
     page_quota: TenantQuota,
     pages_max: usize,
+    message_limits: Arc<MessageLimits>,
     /// Permits for streams of the health service, whose clients have no token.
     health_watches: AddressQuota,
     /// Permits for its unary calls, which may never send their message.
@@ -274,10 +275,17 @@ impl<D> AdmissionLayer<D> {
     pub fn new(context: Arc<ServerContext>, detection: D) -> Self {
         let (limits, auth) = (&context.limits, &context.auth);
         let pages_max = (limits.unread_bytes_max / PAGE_BYTES_MAX).max(1);
+        let message_limits = MessageLimits::new(
+            limits.message_bytes_max,
+            limits.unread_bytes_max,
+            |blocks| TenantQuota::new(blocks, auth.clone()),
+            context.metrics.clone(),
+        );
         let state = Arc::new(AdmissionState {
             call_quota: TenantQuota::new(limits.calls_max, auth.clone()),
             page_quota: TenantQuota::new(pages_max, auth.clone()),
             pages_max,
+            message_limits: Arc::new(message_limits),
             health_watches: health_watch_quota(limits),
             probes: AddressQuota::new(limits.calls_max, (limits.calls_max / 2).max(1)),
             context,
@@ -329,7 +337,7 @@ impl AdmissionState {
         }
         let body = take(request.body_mut());
         let tenant = caller.tenant.clone();
-        let reader = FrameReader::new(body, self.context.message_limits.clone(), tenant);
+        let reader = FrameReader::new(body, self.message_limits.clone(), tenant);
         match spec.response {
             ResponseKind::Stream(StreamRpc::StreamEvents | StreamRpc::StreamDeltas) => {
                 request.extensions_mut().insert(RequestFrames::new(reader));

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     console::{client, send},
-    harness::{Server, within},
+    harness::{Build, Server, call, within},
 };
 
 const REJECTED_BY_CALLS: &str = "unstuck_rejected_total{reason=\"calls_max\"}";
@@ -88,7 +88,10 @@ async fn the_payloads_of_hooks_count_as_unread_bytes() {
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
     assert!(refused.contains("UNREAD_BYTES_MAX"), "{refused}");
     assert_eq!(server.metric(REJECTED_BY_UNREAD).await, 1.0);
-    // A small one needs no room.
+    // gRPC has room of its own, and a small hook needs none.
+    let large = "x".repeat(1_000_000);
+    let taken = server.try_record(call("read_file", "{}", &large).of("large"));
+    assert!(taken.await.is_ok());
     let small = post(&server, "", stop("s").to_string()).await;
     assert_eq!(small, (200, json!({})));
     // The other is answered, and then there is room for the next.
