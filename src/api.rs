@@ -31,7 +31,7 @@ use std::{
 
 use tonic::{Status, service::Routes};
 
-pub use convert::InvalidArgument;
+pub use convert::{InvalidArgument, LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX};
 pub use present::{
     timeline_entry_to_pb as present_timeline_entry, verdict_to_json,
     verdict_to_pb as present_verdict,

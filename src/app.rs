@@ -177,8 +177,8 @@ impl App {
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
-        let auth_delays = context.auth_delays.clone();
-        let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
+        let context = Arc::new(context);
+        let api = Api::new(engine.clone(), store.clone(), context.clone());
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
             api: api.clone(),
@@ -195,10 +195,10 @@ impl App {
             http,
             activity: Arc::default(),
             limits: config.limits,
-            auth_delays,
+            auth_delays: context.auth_delays.clone(),
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
-            console: http_routes(dependencies, config.console, config.hooks, hosts),
+            console: http_routes(dependencies, context, config.console, config.hooks, hosts),
             routes: api.routes()?,
             auth,
             tls,
@@ -329,14 +329,14 @@ fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, Start
 /// The console and the hooks of agents, on one port.
 fn http_routes(
     dependencies: console::ConsoleDependencies,
+    server: Arc<ServerContext>,
     limits: console::Limits,
     hooks: hooks::Settings,
     hosts: console::AllowedHosts,
 ) -> Router {
     let hook_dependencies = hooks::HookDependencies {
-        auth: dependencies.auth.clone(),
         api: dependencies.api.clone(),
-        metrics: dependencies.metrics.clone(),
+        server,
     };
     let hook_routes = hooks::routes(hook_dependencies, hooks, hosts.clone(), clock::now());
     console::routes(dependencies, limits, hosts).merge(hook_routes)

@@ -452,10 +452,11 @@ impl Store {
 
     pub fn stats(&self) -> StoreStats {
         let disk = self.disk.as_ref();
+        let removals_dropped = disk.map_or(0, |disk| disk.writes.dropped_total());
         StoreStats {
             commits: self.publisher.commits.load(Relaxed),
             write_failures: self.publisher.failures.load(Relaxed),
-            dropped: self.queue.dropped_total(),
+            dropped: self.queue.dropped_total() + removals_dropped,
             removed_terminations: self.removed_terminations(),
             queue_len: self.queue.len(),
             bytes: disk.map_or(0, |disk| disk.dir.bytes()),

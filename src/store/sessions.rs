@@ -52,6 +52,8 @@ struct WaitingWrites {
     /// The disk has refused the removals that are still pending.
     is_refused: bool,
     is_closed: bool,
+    /// Removals for which there was no room.
+    dropped_total: u64,
 }
 
 pub(super) struct PendingWrite {
@@ -91,7 +93,7 @@ impl StoreWrites {
 
     /// Adds the removal of a session, which no caller waits for.
     pub fn add_removal(&self, id: SessionId) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         if state.is_closed {
             return;
         }
@@ -100,6 +102,8 @@ impl StoreWrites {
         {
             if ids.len() < REMOVALS_MAX {
                 ids.push(id);
+            } else {
+                state.dropped_total += 1;
             }
             return;
         }
@@ -141,11 +145,17 @@ impl StoreWrites {
                 | StoreWrite::AppendTerminations(_) => pending.end(Err(error())),
             }
         }
+        state.dropped_total += removals.len().saturating_sub(REMOVALS_MAX) as u64;
         removals.truncate(REMOVALS_MAX);
         state.is_refused = true;
         if !removals.is_empty() {
             state.pending.push_back(PendingWrite::removal(removals));
         }
+    }
+
+    /// The removals that were dropped: their sessions stay on disk until they expire.
+    pub fn dropped_total(&self) -> u64 {
+        self.state.lock().dropped_total
     }
 
     /// Accepts no more writes. Those that wait can still be taken.

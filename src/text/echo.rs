@@ -5,7 +5,8 @@
 //! digits, `_ - . / @`) of the answer that is a token of the arguments, or a path that
 //! ends with one, is replaced. Numbers are kept, because they are what an answer is about,
 //! unless one is the whole value of an argument: "order 1001 not found".
-//! Cost: linear in both texts, bounded by their limits.
+//! Cost: linear in both texts, which have limits. A byte of an answer is hashed at most 17
+//! times, because of the slashes before it, and compared with at most 8 texts.
 
 use std::hash::BuildHasher;
 
@@ -18,6 +19,9 @@ const PLACEHOLDER: &str = "@";
 const ARGS_BYTES_MAX: usize = 2_048;
 /// Longer answers carry information of their own.
 const ANSWER_BYTES_MAX: usize = 2_048;
+
+/// The most parts of a path that may precede the echoed one.
+const SLASHES_MAX: usize = 16;
 
 /// Texts of the arguments that are looked for as a whole.
 const VALUES_MAX: usize = 8;
@@ -190,6 +194,7 @@ impl EchoTokens {
         is_token(text)
             || token.has_slash
                 && memchr::memchr_iter(b'/', text.as_bytes())
+                    .take(SLASHES_MAX)
                     .any(|at| text.get(at + 1..).is_some_and(is_token))
     }
 }
@@ -427,6 +432,19 @@ mod tests {
             cut("{\"arguments\": \"\"}", "unexpected argument 'arguments'"),
             "unexpected argument '@'"
         );
+    }
+
+    #[test]
+    fn a_path_is_an_echo_behind_few_others() {
+        let answer = |slashes: usize| format!("no file {}src/a.rs", "w/".repeat(slashes));
+        let args = "{\"path\": \"src/a.rs\"}";
+        // The text as a whole is found at any depth; its token alone shows the bound.
+        let tokens = EchoTokens {
+            values: SmallVec::new(),
+            ..EchoTokens::new("find", args)
+        };
+        assert!(tokens.cut(&answer(SLASHES_MAX)).is_some());
+        assert!(tokens.cut(&answer(SLASHES_MAX + 1)).is_none());
     }
 
     #[test]
