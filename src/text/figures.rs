@@ -210,7 +210,7 @@ fn is_latency(label: &str) -> bool {
 /// must be under 2 s", "27.5 ms > 16.6 ms".
 fn is_beside_limit(before: &str, after: &str) -> bool {
     /// Words on either side that are looked at.
-    const WORDS_MAX: usize = 5;
+    const WORDS_MAX: usize = 6;
     /// From a number to the sign, with a unit.
     const SIGN_BYTES_MAX: usize = 8;
     #[rustfmt::skip]

@@ -27,7 +27,7 @@ pub fn is_plain_number(text: &[u8], at: usize) -> bool {
         return !last.is_ascii_hexdigit() && !may_be_id(before);
     }
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    !(last == b':' && digits == ephemeral::PORT_DIGITS)
+    (last != b':' || digits != ephemeral::PORT_DIGITS)
         && !is_epoch(rest.get(..digits).unwrap_or_default())
         && !can_begin_noise(Cursor::new(text, at + digits), digits)
         && !can_end_noise_word(before)
