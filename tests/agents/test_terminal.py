@@ -67,6 +67,9 @@ def test_a_person_sees_what_happens(tools):
             terminal.wait_for_quiet(1, DEADLINE_SECS)
             shown = "\n".join(terminal.lines_shown())
         assert re.search(r"\[unstuck\] \S*money\.rs was read 3 times and has not changed", shown), shown
+        # The terminal breaks the longer line.
+        refused = r"money\.rs was read 4 times and has not changed:\s+the\s+call\s+was\s+refused"
+        assert re.search(refused, " ".join(shown.split())), shown
         assert '{"' not in shown, "no JSON"
         assert ".round()" in (project / "src/money.rs").read_text()
     svg = picture(terminal.frames, "Claude Code in a read loop, corrected and refused by Unstuck")

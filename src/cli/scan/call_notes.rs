@@ -189,10 +189,19 @@ fn names_failure(line: &str) -> bool {
     FAILURE_WORDS.iter().any(|word| line.contains(word))
 }
 
+/// What agents put before an exit code.
+const EXIT_CODE_LABELS: &[&str] = &[
+    "exit code",
+    "exit code:",
+    "process exited with code",
+    "command exited with code",
+];
+
 /// The exit code, if the line says nothing else: `Exit code 1`.
 fn exit_code(line: &str) -> Option<i32> {
+    let line = line.trim_start_matches('[').trim_end_matches(']');
     let (words, code) = line.rsplit_once(' ')?;
-    let is_label = ["exit code", "exit code:", "process exited with code"]
+    let is_label = EXIT_CODE_LABELS
         .iter()
         .any(|label| words.eq_ignore_ascii_case(label));
     code.parse().ok().filter(|_| is_label)
@@ -261,6 +270,7 @@ mod tests {
             "Output: (empty)\nExit Code: 1\nProcess Group PGID: 7",
             "Chunk ID: 3fafdc\nWall time: 1 s\nProcess exited with code 1\nOutput:\n",
             "<shellId: 3 completed with exit code 1>",
+            "(no output)\n\n[Command exited with code 1]",
         ] {
             check(text, "Exit code 1");
         }
