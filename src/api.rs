@@ -36,7 +36,7 @@ use std::{
 use prost::Message;
 use tonic::{Status, service::Routes};
 
-pub use convert::InvalidArgument;
+pub use convert::{InvalidArgument, LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX};
 pub use present::{
     timeline_entry_to_pb as present_timeline_entry, verdict_to_json,
     verdict_to_pb as present_verdict,
@@ -201,7 +201,7 @@ impl Api {
             session: &termination.session,
             termination,
             cost,
-            is_told: self.store.may_be_sent(termination.id, now),
+            may_be_sent: self.store.may_be_sent(termination.id, now),
             now,
         });
         if let Some(report) = report {

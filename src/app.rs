@@ -92,12 +92,12 @@ pub enum StartError {
 pub enum RunError {
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
-    /// Without the panic message, which may quote an agent.
+    /// The message of the panic is left out, because it may quote an agent.
     #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
 }
 
-/// Where a service listens.
+/// The addresses of a service.
 #[derive(Clone)]
 pub struct ListenAddresses {
     pub grpc: ListenAddress,
@@ -186,9 +186,9 @@ impl App {
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
-        let auth_delays = context.auth_delays.clone();
-        let api = Api::new(engine.clone(), store.clone(), Arc::new(context))
-            .with_cluster(cluster.clone());
+        let context = Arc::new(context);
+        let api =
+            Api::new(engine.clone(), store.clone(), context.clone()).with_cluster(cluster.clone());
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
             api: api.clone(),
@@ -205,10 +205,10 @@ impl App {
             http,
             activity: Arc::default(),
             limits: config.limits,
-            auth_delays,
+            auth_delays: context.auth_delays.clone(),
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
-            console: http_routes(dependencies, config.console, config.hooks, hosts),
+            console: http_routes(dependencies, context, config.console, config.hooks, hosts),
             routes: api.routes()?,
             auth,
             tls,
@@ -258,7 +258,11 @@ impl App {
         let draining = self.draining.clone();
 
         // Build the servers: gRPC, gRPC above the limit of connections, HTTP.
-        let sockets = (self.grpc, self.http, self.activity);
+        let sockets = Sockets {
+            grpc: self.grpc,
+            http: self.http,
+            activity: self.activity,
+        };
         let listeners = limit_connections(sockets, self.tls, &self.limits, &self.metrics);
         let grpc_server = trace_calls(server::grpc_server(&self.limits), self.is_traced);
         let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
@@ -294,7 +298,7 @@ impl App {
         tasks.spawn(grpc.err_into());
         tasks.spawn(reserve.err_into());
         tasks.spawn(http.map(Ok));
-        // Beside them: webhooks, token files, expiry, retention, saved sessions.
+        // The background tasks: webhooks, token files, expiry, retention, saved sessions.
         tasks.spawn(notifications::run_notifier(
             self.notifier,
             (self.store.clone(), self.cluster.clone()),
@@ -339,14 +343,14 @@ fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, Start
 /// The console and the hooks of agents, on one port.
 fn http_routes(
     dependencies: console::ConsoleDependencies,
+    server: Arc<ServerContext>,
     limits: console::Limits,
     hooks: hooks::Settings,
     hosts: console::AllowedHosts,
 ) -> Router {
     let hook_dependencies = hooks::HookDependencies {
-        auth: dependencies.auth.clone(),
         api: dependencies.api.clone(),
-        metrics: dependencies.metrics.clone(),
+        server,
     };
     let hook_routes = hooks::routes(hook_dependencies, hooks, hosts.clone(), clock::now());
     console::routes(dependencies, limits, hosts).merge(hook_routes)
@@ -360,6 +364,13 @@ fn trace_calls(server: Server, is_traced: bool) -> Server {
     }
 }
 
+/// The sockets of the service, and the count of their connections.
+struct Sockets {
+    grpc: ListeningSocket,
+    http: ListeningSocket,
+    activity: Arc<Activity>,
+}
+
 /// The listeners, with the limits that fit the limit on open files.
 struct Listeners {
     grpc: Listener,
@@ -370,11 +381,16 @@ struct Listeners {
 
 /// Wraps both sockets in listeners that limit the number and the timeouts of connections.
 fn limit_connections(
-    (grpc, http, activity): (ListeningSocket, ListeningSocket, Arc<Activity>),
+    sockets: Sockets,
     tls: Option<Arc<Tls>>,
     limits: &Limits,
     metrics: &Arc<Metrics>,
 ) -> Listeners {
+    let Sockets {
+        grpc,
+        http,
+        activity,
+    } = sockets;
     // Divide the open files that the process may have.
     let connections_max = ConnectionLimits {
         grpc: limits.connections_max,

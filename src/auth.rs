@@ -56,7 +56,7 @@ pub struct Caller {
     peer: Option<PeerAddress>,
 }
 
-/// Tells callers apart: by their token, or by their address if they have none.
+/// Identifies a caller by its token, or by its address if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallerKey {
     Token(blake3::Hash),
@@ -119,7 +119,7 @@ pub struct Auth {
     loaded_stamp: Mutex<Option<FileStamp>>,
     /// The file when it was last checked for changes. `None`: it was missing.
     checked_stamp: Mutex<Option<FileStamp>>,
-    /// Why the file as it is now is not in force.
+    /// Why the present version of the file is not in force.
     file_problem: Mutex<Option<&'static str>>,
     changes: watch::Sender<()>,
 }
@@ -159,7 +159,7 @@ impl Auth {
         self.file.is_some()
     }
 
-    /// The caller of this header, if its role has this access.
+    /// Returns the caller of an `Authorization` header, if its role has this access.
     pub fn authorize(
         &self,
         authorization: Option<&[u8]>,
@@ -241,8 +241,8 @@ impl Auth {
         Some(reloaded)
     }
 
-    /// What is wrong with the file since its last change, while tokens loaded before are
-    /// in force. It names no path and no token, because health probes are public.
+    /// The problem of the file since its last change, while tokens loaded before are in
+    /// force. It names no path and no token, because health probes are public.
     pub fn file_problem(&self) -> Option<&'static str> {
         *self.file_problem.lock()
     }

@@ -144,6 +144,7 @@ impl Cluster {
         secret: Secret,
         parts: ClusterParts,
     ) -> Result<Arc<Self>, JoinError> {
+        settings.warn_of_long_wait();
         let started_at = (parts.now)();
         let me = replica_name(&settings.name, started_at);
         let limits = (parts.idle_max, settings.feed_max);

@@ -89,7 +89,7 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
 
-    /// Not reachable: the layers are checked before they are merged.
+    /// It does not occur: the layers are checked before they are merged.
     #[error("cannot merge the configuration: {}", EscapedText(&.0.to_string()))]
     Merge(#[from] ::config::ConfigError),
 }
@@ -106,7 +106,7 @@ impl ConfigError {
     }
 }
 
-/// Where a user set a key.
+/// The place at which a user set a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceLocation {
     Line { file: Arc<str>, line: usize },

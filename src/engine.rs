@@ -107,11 +107,11 @@ struct EngineConfig {
     facts: FactExtractor,
     rules: Arc<Rules>,
     limits: Limits,
-    /// What frozen sessions depend on.
+    /// The settings that frozen sessions depend on.
     dependencies: Dependencies,
 }
 
-/// What a session uses of the engine, for one call.
+/// The parts of the engine that a session uses during one call.
 struct EngineContext<'a> {
     config_version: u64,
     profiles: &'a Profiles,
@@ -412,10 +412,10 @@ impl Engine {
 
     /// Whether a call would be refused. Changes nothing.
     pub fn check_call(&self, id: &SessionId, agent: &AgentId, call: &ToolCall) -> CallCheck {
-        let signature = self.config.load().facts.call_signature(call);
+        let planned = self.config.load().facts.planned_call(call);
         let checked = self.sessions.view(id, |id, slot| match slot {
             Slot::Closed(tombstone) => tombstone.check_call(id),
-            Slot::Live(session) => session.check_call(agent, signature),
+            Slot::Live(session) => session.check_call(agent, planned),
         });
         checked.unwrap_or_default()
     }

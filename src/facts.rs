@@ -4,7 +4,7 @@
 //! In reading order:
 //! - [`FactExtractor::extract`] is the entry; a call goes through `extract_call`, a turn
 //!   through `extract_turn`.
-//! - `same_call`: what makes two calls the same.
+//! - `identity`: which call it is, cached; `same_call`: what makes two calls the same.
 //! - `args`: canonical arguments, their hash, and the target, command and lines in them.
 //! - `classify`: the class, kind and outcome of a call, from all of the above and `tools`.
 //! - `outcome`: the hashes of a result and an error.
@@ -23,6 +23,7 @@
 mod args;
 mod classify;
 mod figure_trend;
+mod identity;
 mod outcome;
 mod plan;
 mod poll;
@@ -31,30 +32,28 @@ mod readings;
 mod same_call;
 mod turns;
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 pub use progress::ProgressCounter;
 
 use crate::{
     domain::{
         AnswerKind, Args, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
-        ProgramWords, RepetitionSettings, Role, Sig, ToolCall, TurnFacts, sanitize,
+        ProgramWords, RepetitionSettings, Role, Sig, ToolCall, TurnFacts,
     },
     text::{
         HashKey, Model, PhraseMatcher, ack,
         answer::{self, AnswerReading},
         answer_names, call_key,
         key::SignatureKind,
-        memo::Memo,
-        no_change, query_words, sql,
+        memo::{Memo, SharedMemo},
+        no_change, sql,
     },
-    tools::{ResolvedToolRule, ToolClass, ToolRules, tool_traits::ToolTraits},
+    tools::{ToolClass, ToolRules},
 };
-use args::ParsedArguments;
-use classify::CallAction;
+use identity::CallIdentity;
 use outcome::{CallTexts, OutcomeSignatures, ReturnedTexts, TextHashes};
 use readings::Question;
-use same_call::{ArgumentFilter, CommandHash};
 
 /// Turns events into facts.
 #[derive(Debug)]
@@ -66,6 +65,8 @@ pub struct FactExtractor {
     text_memo: Memo,
     /// The traits of recent tool names.
     traits_memo: Memo,
+    /// Which calls recent ones were.
+    identities: SharedMemo<CallIdentity>,
     /// What recent results say by themselves.
     readings_memo: Memo,
     /// The signatures of recent answers without the echo of their calls' arguments.
@@ -83,44 +84,39 @@ pub struct TurnAnalyzers {
 }
 
 /// The facts of a call, and its target as text for a person.
-pub struct CallExtract<'a> {
+pub struct CallExtract {
     pub facts: CallFacts,
-    pub target: Cow<'a, str>,
+    pub target: Arc<str>,
 }
 
-/// The facts of an event. The last field of a turn or another event is the state of the
-/// world after it, if known.
-pub enum EventFacts<'a> {
-    Call(CallExtract<'a>),
+/// The facts of an event, with the state of the world after it, if known.
+pub enum EventFacts {
+    Call(CallExtract),
     /// An agent's turn.
     Turn(TurnFacts, Option<Sig>),
     /// A call that a guard refused. No detector observes it.
-    Refused(RefusedCallFacts<'a>),
+    Refused(RefusedCallFacts),
     /// An event that no detector observes: an exempt call, a marker, a turn of a user. Only
     /// the state of the world counts.
     Other(Option<Sig>),
 }
 
 /// What is known of a call that was not made.
-pub struct RefusedCallFacts<'a> {
+pub struct RefusedCallFacts {
     /// `None`: the arguments are unknown.
     pub call: Option<Sig>,
     /// The signature of its target.
     pub path: Option<Sig>,
     pub operation: Operation,
-    pub target: Cow<'a, str>,
+    pub target: Arc<str>,
 }
 
-/// Which call it is, whatever came back.
-struct CallIdentity<'s, 'a> {
-    tool: Sig,
-    traits: ToolTraits,
-    rule: ResolvedToolRule<'s>,
-    args: ParsedArguments<'a>,
-    signature: Option<Sig>,
-    action: CallAction,
-    target: Cow<'a, str>,
-    command: Option<CommandHash>,
+/// A call that an agent is about to make.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedCall {
+    pub call: Sig,
+    /// The directory to which its command line changes.
+    pub directory: Option<Sig>,
 }
 
 /// What a call returned, and what that says about it.
@@ -138,18 +134,7 @@ struct OutcomeFacts<'a> {
     changed_nothing: bool,
 }
 
-impl CallIdentity<'_, '_> {
-    /// What a search is for, in words.
-    fn query(&self) -> Option<&str> {
-        match self.action.class {
-            ToolClass::Search if self.rule.class.is_some() => Some(&self.target),
-            _ if self.traits.is_search => self.args.notable.search_term.as_deref(),
-            _ => None,
-        }
-    }
-}
-
-impl EventFacts<'_> {
+impl EventFacts {
     /// Moves the facts out and leaves empty ones.
     #[inline]
     pub fn take(&mut self) -> Self {
@@ -174,6 +159,7 @@ impl FactExtractor {
             analyzers,
             text_memo: Memo::default(),
             traits_memo: Memo::default(),
+            identities: SharedMemo::default(),
             readings_memo: Memo::default(),
             echo_memo: Memo::default(),
             call_key_memo: Memo::default(),
@@ -186,11 +172,7 @@ impl FactExtractor {
 
     /// The facts of an event. `repetition` says what makes a text a loop; `None` skips
     /// that analysis.
-    pub fn extract<'a>(
-        &self,
-        event: &'a Event,
-        repetition: Option<&RepetitionSettings>,
-    ) -> EventFacts<'a> {
+    pub fn extract(&self, event: &Event, repetition: Option<&RepetitionSettings>) -> EventFacts {
         let state = self
             .key
             .signature_if_present(SignatureKind::State, &event.state_hash);
@@ -212,21 +194,25 @@ impl FactExtractor {
         }
     }
 
-    /// The signature of a call that is not made yet; `None` if its arguments are unknown or
-    /// its tool is exempt from detection.
-    pub fn call_signature(&self, call: &ToolCall) -> Option<Sig> {
-        self.extract_refused(call)?.call
+    /// A call that is not made yet; `None` if its arguments are unknown or its tool is
+    /// exempt from detection.
+    pub fn planned_call(&self, call: &ToolCall) -> Option<PlannedCall> {
+        let identity = self.identify_call(call)?;
+        Some(PlannedCall {
+            call: identity.signature?,
+            directory: identity.command.and_then(|command| command.directory),
+        })
     }
 
     /// The facts of a call that is not made; `None` if its tool is exempt from detection.
-    fn extract_refused<'a>(&self, call: &'a ToolCall) -> Option<RefusedCallFacts<'a>> {
+    fn extract_refused(&self, call: &ToolCall) -> Option<RefusedCallFacts> {
         let identity = self.identify_call(call)?;
         let class = identity.action.class;
         Some(RefusedCallFacts {
             call: identity.signature,
-            path: self.target_signature(call, &identity),
+            path: identity.path,
             operation: call.operation.unwrap_or_else(|| class.operation()),
-            target: identity.target,
+            target: identity.target.clone(),
         })
     }
 
@@ -251,66 +237,12 @@ impl FactExtractor {
         (number != 0).then(|| CallKey(number.to_be_bytes()))
     }
 
-    /// Which call it is; `None` if its tool is exempt from detection. Inlined, because the
-    /// identity is large and would be copied twice for each call.
-    #[inline(always)]
-    fn identify_call<'a>(&self, call: &'a ToolCall) -> Option<CallIdentity<'_, 'a>> {
-        let key = &self.key;
-
-        // The tool: what its name and the configured rules say.
-        let tool = key.signature(SignatureKind::Tool, &call.tool, 0);
-        let traits = self.tool_traits(tool, &call.tool);
-        let rule = self.tools.resolve(&call.tool, traits.class);
-
-        // The arguments: their hash, and the target, command and lines in them.
-        let is_shell = rule.class.is_none();
-        let filter = ArgumentFilter {
-            ignore: rule.ignore_args,
-            keeps_explanations: traits.is_action,
-            is_shell,
-        };
-        let mut args = ParsedArguments::parse(&call.args, filter, key);
-        let command = args
-            .notable
-            .command
-            .as_deref()
-            .filter(|_| is_shell)
-            .map(|line| same_call::hash_command(line, key));
-        let signature = args.hash.map(|args| {
-            let args = command.map_or(args, |line| {
-                key.hash_pair(SignatureKind::Json, args, line.meaning)
-            });
-            key.signature(SignatureKind::Call, &call.tool, args)
-        });
-
-        // What the call does, and to what.
-        let action = classify::classify_call(rule.class, call, &traits, &mut args.notable);
-        if action.class == ToolClass::Exempt {
-            return None;
-        }
-        let target = if call.target.is_empty() {
-            args.notable.target.take().unwrap_or_default()
-        } else {
-            call.target.as_str().into()
-        };
-        Some(CallIdentity {
-            tool,
-            traits,
-            rule,
-            args,
-            signature,
-            command,
-            action,
-            target,
-        })
-    }
-
     /// What a call returned, and what that says about it.
     fn read_outcome<'a>(
         &self,
         event: &Event,
         call: &'a ToolCall,
-        identity: &CallIdentity<'_, '_>,
+        identity: &CallIdentity,
     ) -> OutcomeFacts<'a> {
         let (action, traits) = (&identity.action, &identity.traits);
         let ReturnedTexts {
@@ -320,7 +252,8 @@ impl FactExtractor {
         } = self.read_texts(call);
         let result_text = texts.result.as_deref();
         let runs = action.class == ToolClass::Execute || traits.is_run;
-        let outcome = self.effective_outcome(runs, call, &texts, &result);
+        let is_file = matches!(action.class, ToolClass::Read | ToolClass::Search);
+        let outcome = self.effective_outcome([runs, is_file], call, &texts, &result);
         let mut answer = match outcome {
             Some(Outcome::Error) => answer::classify(true, result_text),
             _ => self.read_answer(&result, result_text),
@@ -328,11 +261,7 @@ impl FactExtractor {
         // A search that finds nothing has its answer.
         answer.found_nothing &= action.class == ToolClass::Execute;
 
-        // An empty answer from another directory counts as different, the same failure does not.
-        let is_silent = matches!(answer.kind, AnswerKind::Empty | AnswerKind::Brief);
-        let command = identity.command.filter(|_| is_silent);
-        let directory = command.map_or(0, |command| command.directory);
-        let ignore_result = identity.rule.ignore_result;
+        let ignore_result = identity.ignore_result;
         // A sub-agent never answers twice in the same words.
         if traits.is_delegation
             && let (Some(text), Args::Text(task)) = (result_text, &call.args)
@@ -340,15 +269,14 @@ impl FactExtractor {
         {
             result.masked = names;
         }
-        let signatures =
-            self.outcome_signatures(event, call, ignore_result, directory, [&result, &error]);
+        let signatures = self.outcome_signatures(event, call, ignore_result, [&result, &error]);
 
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
             && answer.kind != AnswerKind::Negative
             && !(traits.runs_sql && sql::is_query(&identity.target));
         // The answer of a write is a receipt and carries no information.
-        let asks_to_change = identity.args.notable.asks_to_change;
+        let asks_to_change = identity.asks_to_change;
         let answers_with_receipt = action.class.is_write()
             || (action.class == ToolClass::Other
                 && (traits.is_action || asks_to_change)
@@ -362,7 +290,7 @@ impl FactExtractor {
             && call.content_hash.is_empty()
             && result_text.is_some_and(|text| {
                 let says_so = || no_change::says_nothing_changed(text);
-                self.ask(&result, Question::ChangedNothing, says_so)
+                self.ask(result.raw, Question::ChangedNothing, says_so)
             });
         OutcomeFacts {
             result,
@@ -380,34 +308,34 @@ impl FactExtractor {
     }
 
     /// The facts of a call; `None` if its tool is exempt from detection.
-    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+    fn extract_call(&self, event: &Event, call: &ToolCall) -> Option<CallExtract> {
         // Which call it is, and what came back.
         let key = &self.key;
         let identity = self.identify_call(call)?;
         let returned = self.read_outcome(event, call, &identity);
-        let query_words = identity.query().and_then(query_words::hash_query_words);
-        let path = self.target_signature(call, &identity);
-        let (action, traits, args) = (&identity.action, &identity.traits, identity.args);
+        let (action, traits) = (&identity.action, &identity.traits);
         let (texts, answer) = (&returned.texts, returned.answer);
         let result_text = texts.result.as_deref();
         let failed = returned.outcome == Some(Outcome::Error);
 
         // Whether it waits, and what for.
-        let mut kind = classify::classify_kind(action.class, call, failed);
+        let mut kind = self.classify_kind(action, call, &returned);
+        let line = identity.tool_class.is_none().then_some(&*identity.target);
         let is_poll = |this: &Self| {
-            this.is_poll_by_answer(call, action.class, traits, failed, texts, &returned.result)
+            let result = &returned.result;
+            this.is_poll_by_answer(call, (action.class, line), traits, failed, texts, result)
         };
         if kind == CallKind::Ordinary && is_poll(self) {
             kind = CallKind::Poll;
         }
-        let line = identity.rule.class.is_none().then_some(&*identity.target);
-        let poll = self.poll_facts(kind, call, line, texts);
-        let (response, error) = self.answer_signatures(call, &returned, identity.signature);
+        let poll = self.poll_facts(kind, call, line, texts, failed);
+        let (response, error) = self.answer_signatures(call, &returned, &identity);
 
         // What the detectors compare.
-        let program = args.words.program_words();
         let is_program = (answer.is_datum || answer.found_nothing)
             && (action.class == ToolClass::Execute || traits.runs_sql);
+        let asked = line.map_or(Some(&*identity.target), |_| None);
+        let names_object = classify::names_object(answer.kind, action.class, traits, asked);
         let facts = CallFacts {
             kind,
             is_wait: action.class == ToolClass::Poll,
@@ -417,26 +345,29 @@ impl FactExtractor {
             tool: identity.tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
             also_writes: action.also_writes
-                || (returned.acted && (traits.is_change || args.notable.asks_to_change)),
+                || (returned.acted && (traits.is_change || identity.asks_to_change)),
             moves_world: action.moves_world || (returned.acted && traits.moves_world),
-            target: path,
-            lines: args.notable.line_range().or(action.lines_shown),
-            loose_args: args.words.unordered_signature(key),
-            unordered_args: args.words.unordered_signature_with_numbers(key),
-            arg_words: args.words.into_hashes(),
-            program: if is_program {
-                program
-            } else {
-                ProgramWords::default()
+            target: identity.path,
+            directory: identity.command.and_then(|command| command.directory),
+            lines: identity.lines,
+            may_read_part: identity.may_read_part,
+            loose_args: identity.loose_args,
+            unordered_args: identity.unordered_args,
+            arg_words: identity.arg_words.clone(),
+            program: match line {
+                _ if is_program => identity.program,
+                _ if !names_object => ProgramWords::default(),
+                Some(_) => identity.program,
+                None => identity.program.with_tool(identity.tool),
             },
-            query_words,
+            query_words: identity.query_words.clone(),
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,
             raw_outcome: returned.signatures.raw,
             // None for an ignored result and for a receipt.
-            response: response.filter(|_| !identity.rule.ignore_result && !returned.is_receipt),
+            response: response.filter(|_| !identity.ignore_result && !returned.is_receipt),
             error,
-            figures: texts.failure_figures(failed),
+            figures: self.failure_figures(&returned),
             has_moved_figure: false,
             answer: answer.kind,
             leaves_open: answer.leaves_open,
@@ -444,37 +375,20 @@ impl FactExtractor {
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_acknowledged: action.class == ToolClass::Other
                 && call.result_hash.is_empty()
-                && result_text.is_none_or(ack::is_acknowledgement),
+                && result_text.is_none_or(|text| {
+                    self.ask(returned.result.raw, Question::IsAcknowledgement, || {
+                        ack::is_acknowledgement(text)
+                    })
+                }),
             changed_nothing: returned.changed_nothing,
-            plan_steps_done: traits
-                .is_plan
-                .then(|| plan::count_steps_done(call.args.as_text())),
+            plan_steps_done: identity.plan_steps_done,
             is_read_only: traits.is_read_only,
+            may_act: traits.is_action,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };
-        let target = identity.target;
+        let target = identity.target.clone();
         Some(CallExtract { facts, target })
-    }
-
-    /// The signature of a call's target; of a command line by its meaning.
-    fn target_signature(&self, call: &ToolCall, identity: &CallIdentity<'_, '_>) -> Option<Sig> {
-        let kind = SignatureKind::Target;
-        let is_line = call.target.is_empty() && identity.action.is_on_line;
-        match identity.command.filter(|_| is_line) {
-            Some(line) => Some(Sig::new(self.key.hash_pair(kind, line.meaning, 0))),
-            None => self
-                .key
-                .signature_if_present(kind, &sanitize::strip_invisible(&identity.target)),
-        }
-    }
-
-    /// What a tool's name says, computed once per name.
-    fn tool_traits(&self, signature: Sig, name: &str) -> ToolTraits {
-        let [packed, _] = self
-            .traits_memo
-            .get_or_compute(signature.get(), || [ToolTraits::from_name(name).pack(), 0]);
-        ToolTraits::unpack(packed)
     }
 
     pub fn round_signature(&self, event: &Event) -> Option<Sig> {

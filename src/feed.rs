@@ -230,7 +230,7 @@ mod tests {
                 .verdict
                 .id
         });
-        // As after a page from the store that ends with the first verdict.
+        // The state after a page from the store that ends with the first verdict.
         let FeedSource::Store(store_feed) = &mut feed.source else {
             panic!("it is the store's");
         };

@@ -3,14 +3,18 @@
 //! The body is the agent's own payload. `ingest` turns it into events, which are recorded
 //! as if they came over gRPC, and turns the verdict into the reply that the agent
 //! understands. Invalid input is answered with `{}`, with which every agent continues.
-//! `handler` decides the reply, `session_table` remembers which verdicts were delivered.
-//! Paths in a payload are never opened here: they are those of another machine.
+//! `body` parses the payload, `request` takes from it what is recorded, `handler` records it
+//! and decides the reply, `session_table` remembers which verdicts were delivered. That is
+//! event work, so it is done with a slot of `server::scheduler`. Paths in a payload are never opened here: they are those of another machine.
 //!
 //! Uses: domain, auth, ingest, telemetry, server, api, console.
 
 mod body;
 mod handler;
+mod request;
 mod session_table;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::Arc,
@@ -19,30 +23,37 @@ use std::{
 
 use axum::{
     Extension, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Path, RawQuery, State},
+    body::Body,
+    extract::{Path, RawQuery, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
     routing::post,
 };
-use percent_encoding::percent_decode_str;
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     api::Api,
-    auth::{Auth, Caller, PeerAddress},
+    auth::{Caller, PeerAddress},
     console::{
         AllowedHosts,
         browser_guard::{require_allowed_host, require_same_origin},
         http_error::HttpError,
     },
     ingest::{self, AUTO, AgentSpec, HookPayload, HookQuery, Reply},
-    server::{quota::TenantQuota, rpc},
-    telemetry::{HookNames, HookReplyKind, Metrics, Rejection, UNKNOWN_HOOK_EVENT},
+    server::{
+        ServerContext,
+        frame_reader::{MessageLimits, UnreadBytes},
+        quota::{Permit, TenantQuota},
+        rpc,
+        scheduler::yield_to_others,
+    },
+    telemetry::{HookNames, HookReplyKind, Rejection, UNKNOWN_HOOK_EVENT},
 };
 use handler::{HookAnswer, HookHandler};
+use request::HookRequest;
 use session_table::HookSessions;
 
 /// `[hooks]`
@@ -75,9 +86,8 @@ pub enum EscalateMode {
 /// The parts of the service that the route uses.
 #[derive(Clone)]
 pub struct HookDependencies {
-    pub auth: Arc<Auth>,
     pub api: Api,
-    pub metrics: Arc<Metrics>,
+    pub server: Arc<ServerContext>,
 }
 
 /// The state of the route.
@@ -85,13 +95,41 @@ struct Hooks {
     deps: HookDependencies,
     settings: Settings,
     sessions: HookSessions,
-    /// Bounds the memory of the bodies that are being read.
+    /// Permits for [`REQUESTS_MAX`] requests, until they are answered.
     requests: TenantQuota,
+    /// The bytes of payloads until they are recorded: `limits.unread_bytes_max`, apart from
+    /// those of gRPC, so that agents do not hold up brokers.
+    unread: Arc<MessageLimits>,
 }
 
-/// The largest payload: the result of a tool and the agent's other fields.
+impl Hooks {
+    fn new(deps: HookDependencies, settings: Settings, started_at: SystemTime) -> Self {
+        let ServerContext {
+            auth,
+            limits,
+            metrics,
+            ..
+        } = &*deps.server;
+        let unread = MessageLimits::new(
+            BODY_BYTES_MAX,
+            limits.unread_bytes_max,
+            |blocks| TenantQuota::new(blocks, auth.clone()),
+            metrics.clone(),
+        );
+        Self {
+            requests: TenantQuota::new(REQUESTS_MAX, auth.clone()),
+            unread: Arc::new(unread),
+            sessions: HookSessions::new(started_at),
+            settings,
+            deps,
+        }
+    }
+}
+
+/// The largest payload: the result of a tool, which may be a picture, and the agent's other
+/// fields. What has arrived counts against `Hooks::unread` until it is recorded.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Concurrent requests; 64 bodies take at most 256 MiB.
+/// Concurrent requests.
 const REQUESTS_MAX: usize = 64;
 /// The longest delay of a reply because of THROTTLE: less than the 2 seconds after which
 /// agents abandon a hook.
@@ -124,15 +162,9 @@ pub fn routes(
     if !settings.enabled {
         return Router::new();
     }
-    let hooks = Hooks {
-        requests: TenantQuota::new(REQUESTS_MAX, deps.auth.clone()),
-        sessions: HookSessions::new(started_at),
-        deps,
-        settings,
-    };
+    let hooks = Hooks::new(deps, settings, started_at);
     Router::new()
         .route("/v1/hooks/{agent}", post(answer_hook))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(middleware::from_fn(require_same_origin))
         .route_layer(middleware::from_fn_with_state(
             Arc::new(hosts),
@@ -147,7 +179,7 @@ async fn answer_hook(
     Path(agent): Path<String>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-    request: axum::extract::Request,
+    body: Body,
 ) -> Result<Response, HttpError> {
     let started_at = Instant::now();
     // Who calls, for which agent, and in which form: before the body is read.
@@ -155,12 +187,21 @@ async fn answer_hook(
     let agent = hooks.find_agent(&agent)?;
     require_json(&headers)?;
     let permit = hooks.take_permit(&caller)?;
-    let body = read_body(request).await?;
-    // Record it and decide. No lock is held across an await.
-    let answer = hooks
-        .answer(&caller, agent, query.as_deref(), &body)
-        .await?;
-    drop((permit, body));
+    let body = hooks.read_body(body, &caller).await?;
+    // Record it and decide. A task of its own: the events count also if the agent does not
+    // wait for the reply.
+    let hook = ReceivedHook {
+        hooks: hooks.clone(),
+        caller: caller.clone(),
+        agent,
+        query: parse_query(&query.unwrap_or_default()),
+        body,
+        _permit: permit,
+    };
+    let scheduler = &hooks.deps.server.scheduler;
+    let answering = scheduler.schedule_contended(caller.tenant, hook.answer());
+    let answered = tokio::spawn(answering).await;
+    let answer = answered.map_err(|error| hooks.deps.server.blocking_failed(&error))??;
     if let Some(verdict) = &answer.termination {
         hooks.deps.api.settle(verdict).await;
     }
@@ -170,7 +211,7 @@ async fn answer_hook(
     }
     // A reply that is delayed on purpose is not slow.
     let duration = started_at.elapsed().saturating_sub(delay);
-    hooks.deps.metrics.record_hook_duration(duration);
+    hooks.deps.server.metrics.record_hook_duration(duration);
     Ok(respond(&answer.reply))
 }
 
@@ -191,9 +232,9 @@ impl Hooks {
         let access = rpc::find("/unstuck.v1.DetectionService/RecordEvent").access;
         let authorization = headers.get(header::AUTHORIZATION);
         let token = authorization.map(HeaderValue::as_bytes);
-        let authorized = self.deps.auth.authorize(token, access);
-        authorized.map_err(|denied| {
-            self.deps.metrics.count_rejection(denied.rejection());
+        let server = &self.deps.server;
+        server.auth.authorize(token, access).map_err(|denied| {
+            server.metrics.count_rejection(denied.rejection());
             tonic::Status::from(denied).into()
         })
     }
@@ -210,60 +251,140 @@ impl Hooks {
         })
     }
 
-    fn take_permit(&self, caller: &Caller) -> Result<impl Drop + use<>, HttpError> {
+    fn take_permit(&self, caller: &Caller) -> Result<Permit, HttpError> {
         self.requests.try_acquire(&caller.tenant).map_err(|share| {
-            self.deps.metrics.count_rejection(Rejection::CallsMax);
+            let metrics = &self.deps.server.metrics;
+            metrics.count_rejection(Rejection::CallsMax);
             let message = format!("{share} hooks of this tenant are being answered");
             HttpError::new(StatusCode::TOO_MANY_REQUESTS, "CALLS_MAX", message)
         })
     }
 
-    async fn answer(
+    /// A body above the limit is refused with 413, one for which there is no memory with 429.
+    async fn read_body(&self, mut body: Body, caller: &Caller) -> Result<HookBody, HttpError> {
+        let mut received = HookBody {
+            bytes: Vec::new(),
+            unread: UnreadBytes::new(self.unread.clone(), caller.tenant.clone()),
+        };
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                HttpError::new(StatusCode::BAD_REQUEST, "BODY", error.to_string())
+            })?;
+            // A request has no trailers that matter.
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            let total_bytes = received.bytes.len() + chunk.len();
+            if total_bytes > BODY_BYTES_MAX {
+                let message = format!("a payload has at most {BODY_BYTES_MAX} bytes");
+                return Err(HttpError::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "BODY",
+                    message,
+                ));
+            }
+            received.unread.reserve(total_bytes)?;
+            received.bytes.extend_from_slice(&chunk);
+        }
+        Ok(received)
+    }
+}
+
+/// A body that has arrived whole.
+struct HookBody {
+    bytes: Vec<u8>,
+    unread: UnreadBytes,
+}
+
+/// A hook whose body has been read.
+struct ReceivedHook {
+    hooks: Arc<Hooks>,
+    caller: Caller,
+    agent: NamedAgent,
+    query: HookQuery,
+    body: HookBody,
+    _permit: Permit,
+}
+
+impl ReceivedHook {
+    /// Works in slices: see `server::scheduler`.
+    async fn answer(self) -> Result<HookAnswer, HttpError> {
+        let Self {
+            hooks,
+            caller,
+            agent,
+            query,
+            body,
+            _permit,
+        } = self;
+        let HookBody {
+            bytes,
+            unread: _unread,
+        } = body;
+        // Read the payload and release it.
+        let Some(request) = hooks.read_request(&caller, agent, query, bytes) else {
+            return Ok(HookAnswer::go_on());
+        };
+        // It may have been long.
+        yield_to_others().await;
+        // Record its events and decide, with the session here and saved afterwards.
+        let api = &hooks.deps.api;
+        let session = request.session.clone();
+        api.take_session(&session).await;
+        let names = (request.agent.name, request.event.name);
+        let answer = HookHandler {
+            api: hooks.deps.api.for_caller(&caller),
+            settings: &hooks.settings,
+            sessions: &hooks.sessions,
+            request,
+        }
+        .answer()
+        .await;
+        api.save_session(&session).await;
+        let kind = answer
+            .as_ref()
+            .map_or(HookReplyKind::None, |answer| answer.kind);
+        let metrics = &hooks.deps.server.metrics;
+        metrics.count_hook(names.0, Some(names.1), kind);
+        answer.or_else(go_on_unless_exhausted)
+    }
+}
+
+impl Hooks {
+    /// What is recorded of a body. `None`: nothing.
+    fn read_request(
         &self,
         caller: &Caller,
         agent: NamedAgent,
-        query: Option<&str>,
-        body: &[u8],
-    ) -> Result<HookAnswer, HttpError> {
-        let metrics = &self.deps.metrics;
-        let query = parse_query(query.unwrap_or_default());
+        query: HookQuery,
+        body: Vec<u8>,
+    ) -> Option<HookRequest> {
+        let metrics = &self.deps.server.metrics;
         if query.event == PROBE_EVENT {
-            return Ok(HookAnswer::go_on());
+            return None;
         }
-        let body = body::parse(body).unwrap_or_else(|| {
+        let parsed = body::parse(&body);
+        drop(body);
+        let body = parsed.unwrap_or_else(|| {
             metrics.count_unreadable_hook();
             Value::Null
         });
         let Some(agent) = agent.or_else(|| ingest::recognise_agent(&body)) else {
             metrics.count_hook(AUTO, None, HookReplyKind::None);
-            return Ok(HookAnswer::go_on());
+            return None;
         };
         let prefix = &self.settings.prefix;
-        let payload = match HookPayload::new(agent, &caller.tenant, &query, prefix, &body) {
-            Ok(payload) => payload,
-            Err(why) => {
+        let payload = HookPayload::new(agent, &caller.tenant, &query, prefix, &body)
+            .inspect_err(|why| {
                 tracing::debug!(agent = agent.name, %why, "a hook's payload is not used");
                 metrics.count_hook(agent.name, None, HookReplyKind::None);
-                return Ok(HookAnswer::go_on());
-            }
-        };
-        // Decide, with the session here and saved afterwards.
-        let api = &self.deps.api;
-        api.take_session(&payload.session).await;
-        let answer = HookHandler {
-            api: self.deps.api.for_caller(caller),
-            settings: &self.settings,
-            sessions: &self.sessions,
-            payload: &payload,
-            labels: &query.labels,
+            })
+            .ok()?;
+        let request = HookRequest::new(&payload, &query);
+        if request.has_refused_labels {
+            metrics.count_rejection(Rejection::InvalidArgument);
         }
-        .answer();
-        api.save_session(&payload.session).await;
-        let kind = answer
-            .as_ref()
-            .map_or(HookReplyKind::None, |answer| answer.kind);
-        metrics.count_hook(agent.name, Some(payload.event.name), kind);
-        answer.or_else(go_on_unless_exhausted)
+        Some(request)
     }
 }
 
@@ -297,38 +418,21 @@ fn require_json(headers: &HeaderMap) -> Result<(), HttpError> {
     ))
 }
 
-/// A body above the limit is refused with 413.
-async fn read_body(request: axum::extract::Request) -> Result<Bytes, HttpError> {
-    use axum::extract::FromRequest;
-
-    Bytes::from_request(request, &()).await.map_err(|rejected| {
-        let status = rejected.status();
-        HttpError::new(status, "BODY", rejected.body_text())
-    })
-}
-
 /// `event=NAME&session=ID&label.k=v`. What is not known is ignored.
 fn parse_query(query: &str) -> HookQuery {
     let mut parsed = HookQuery::default();
-    for pair in query.split('&') {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value);
-        match &*decode(key) {
-            "event" => parsed.event = value,
-            "session" => parsed.session = value,
+    for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*key {
+            "event" => parsed.event = value.into_owned(),
+            "session" => parsed.session = value.into_owned(),
             key => {
                 if let Some(label) = key.strip_prefix("label.") {
-                    parsed.labels.insert(label.to_owned(), value);
+                    parsed.labels.insert(label.to_owned(), value.into_owned());
                 }
             }
         }
     }
     parsed
-}
-
-fn decode(text: &str) -> String {
-    let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 fn respond(reply: &Reply) -> Response {
@@ -340,47 +444,4 @@ fn respond(reply: &Reply) -> Response {
         headers.insert(INTERRUPT, HeaderValue::from_static("1"));
     }
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_query_has_the_event_the_session_and_labels() {
-        let query = parse_query("event=preToolUse&session=a%2Fb&label.team=pay+ments&x=1&&=");
-        assert_eq!((&*query.event, &*query.session), ("preToolUse", "a/b"));
-        assert_eq!(query.labels.len(), 1);
-        assert_eq!(query.labels["team"], "pay ments");
-    }
-
-    #[test]
-    fn a_reply_is_delayed_by_its_wait_but_not_for_the_command_nor_for_long() {
-        let mut headers = HeaderMap::new();
-        let delay =
-            |headers: &HeaderMap, secs| reply_delay(headers, Some(Duration::from_secs(secs)));
-        assert_eq!(reply_delay(&headers, None), Duration::ZERO);
-        assert_eq!(delay(&headers, 1), Duration::from_secs(1));
-        assert_eq!(delay(&headers, 60), HOLD_TIME_MAX);
-        headers.insert(COMMAND, HeaderValue::from_static("1"));
-        assert_eq!(delay(&headers, 1), Duration::ZERO);
-    }
-
-    #[test]
-    fn only_json_is_accepted() {
-        let check = |kind: &'static str| {
-            let headers = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
-            require_json(&headers.into_iter().collect()).is_ok()
-        };
-        assert!(check("application/json"));
-        assert!(check("Application/JSON; charset=utf-8"));
-        for kind in [
-            "",
-            "text/plain",
-            "application/x-www-form-urlencoded",
-            "application/jsonp",
-        ] {
-            assert!(!check(kind), "{kind}");
-        }
-    }
 }

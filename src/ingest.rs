@@ -43,11 +43,9 @@ pub struct AgentSpec {
     pub title: &'static str,
     /// Other names that are accepted for it.
     pub aliases: &'static [&'static str],
-    /// The names of its executable, or of the script that its interpreter runs.
-    pub executables: &'static [&'static str],
     /// The command that opens a session again; `{}` is the session's id.
     pub resume: &'static str,
-    /// Where the fields of a payload are.
+    /// The places of the fields in a payload.
     pub fields: FieldTable,
     /// The events that are known. Others are answered with `{}`.
     pub events: &'static [HookEvent],
@@ -59,7 +57,7 @@ pub struct AgentSpec {
     pub reply: fn(&ReplyRequest) -> Option<Reply>,
 }
 
-/// Where the fields of a payload are, as JSON pointers. Empty: there is none.
+/// The places of the fields in a payload, as JSON pointers. Empty: there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldTable {
     /// The name of the event. Without this field it is in the query.
@@ -99,7 +97,7 @@ pub enum HookStage {
     Silent,
 }
 
-/// What an agent supports that not all agents do.
+/// The features that not all agents support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// A person can be asked about a call. Otherwise it is refused.

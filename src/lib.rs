@@ -15,8 +15,9 @@
 //! 6. [`rules`]: the operator's own rules, in CEL.
 //! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
 //!    Builds observations and verdicts.
-//! 8. [`secret`]: the key file. [`store`]: the durable side, a SQLite database. [`cluster`]:
-//!    sessions that several replicas share. [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
+//! 8. [`secret`]: the key file, written by [`atomic_file`]. [`store`]: the durable side, a SQLite database.
+//!    [`cluster`]: sessions that several replicas share. [`feed`]: a resumable subscription to verdicts.
+//!    [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
 //!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side. [`ingest`]:
 //!    what agent programs send, as events; [`hooks`]: the route that they call.
@@ -31,6 +32,7 @@
 
 pub mod api;
 pub mod app;
+pub mod atomic_file;
 pub mod auth;
 pub mod cli;
 pub mod cluster;

@@ -5,7 +5,7 @@
 //! disk, so that a restart loses no notification; one may be delivered twice, with
 //! the same id.
 //!
-//! Uses: domain, store, cluster, feed.
+//! Uses: atomic_file, domain, store, cluster, feed.
 
 mod address;
 mod endpoint;

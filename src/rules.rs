@@ -113,7 +113,7 @@ impl RuleOutcomes<'_> {
     }
 }
 
-/// What a rule without steps left reports as the expression that failed.
+/// The failed expression that a rule without steps left reports.
 const STEPS_EXHAUSTED: &str = "steps";
 
 impl Rules {
@@ -160,7 +160,7 @@ impl Rules {
     pub fn evaluate<'a>(
         &self,
         event: &'a Event,
-        facts: &EventFacts<'a>,
+        facts: &EventFacts,
         key: &HashKey,
     ) -> RuleOutcomes<'a> {
         if self.is_empty() {

@@ -1,19 +1,23 @@
 //! The secret of a service: a file with 256 random bits, from which the key of signatures
 //! and the key that seals frozen sessions are derived.
 //!
-//! Uses: domain, text.
+//! Uses: atomic_file, domain, text.
 
 use std::{
-    fs::{self, File},
-    io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use thiserror::Error;
 
-use crate::{domain::SessionId, text::KeySeeds};
+use crate::{
+    atomic_file::{self, Durability},
+    domain::SessionId,
+    text::KeySeeds,
+};
 
 /// 256 random bits. They decrypt what was sealed.
 pub struct Secret([u8; SECRET_BYTES]);
@@ -103,19 +107,8 @@ impl Secret {
 
     /// Writes a file that only its owner can read. It is complete once it has its name.
     fn write(&self, path: &Path) -> io::Result<()> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let new_path = path.with_file_name(name);
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&new_path)?;
-        writeln!(file, "{}", blake3::Hash::from_bytes(self.0).to_hex())?;
-        file.sync_all()?;
-        fs::rename(&new_path, path)?;
-        match path.parent() {
-            Some(dir) if !dir.as_os_str().is_empty() => File::open(dir)?.sync_all(),
-            _ => File::open(".")?.sync_all(),
-        }
+        let line = format!("{}\n", blake3::Hash::from_bytes(self.0).to_hex());
+        atomic_file::replace(path, line.as_bytes(), 0o600, Durability::Synced)
     }
 
     /// The seeds of the key of signatures, so that signatures of an earlier process match.
@@ -197,6 +190,8 @@ fn associated(session: &SessionId) -> Aad<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

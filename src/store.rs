@@ -89,7 +89,7 @@ use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
 use save_requests::SaveRequests;
-use sessions::SessionWrites;
+use sessions::StoreWrites;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -168,7 +168,7 @@ struct Disk {
     readers: Readers,
     retention: Retention,
     requests: Arc<RetentionRequests>,
-    sessions: Arc<SessionWrites>,
+    writes: Arc<StoreWrites>,
     save_requests: SaveRequests,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
@@ -192,8 +192,8 @@ impl Store {
         Self::open_with_hook(options, None)
     }
 
-    /// As `open`. The writer calls the hook before each commit, so that tests can stop it
-    /// there.
+    /// Opens a store like `open`. The writer calls the hook before each commit, so that
+    /// tests can stop it there.
     pub fn open_with_hook(
         options: StoreOptions<'_>,
         before_commit: Option<CommitHook>,
@@ -218,7 +218,7 @@ impl Store {
             head,
             retained_after,
         } = recovery;
-        // What the readers and the writer share of the files.
+        // Create the state of the files that the readers and the writer share.
         let days = settings.verdicts_days_max;
         let disk = Disk {
             readers: Readers::new(dir.clone(), database.is_some()),
@@ -229,13 +229,13 @@ impl Store {
                 tombstones_max: options.tombstones_max,
             },
             requests: Arc::default(),
-            sessions: Arc::default(),
+            writes: Arc::default(),
             save_requests: SaveRequests::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
         };
-        // Without a database this process begins where its clock is.
+        // Find the last verdict. Without a database it is that of the present time.
         let last = match database {
             Some(_) => state.last_verdict,
             None => state
@@ -292,7 +292,7 @@ impl Store {
                         tombstones_max: usize::MAX,
                         ..disk.retention
                     },
-                    sessions: disk.sessions.clone(),
+                    writes: disk.writes.clone(),
                     before_commit,
                 };
                 (Some(disk), Some(writer_disk))
@@ -424,8 +424,8 @@ impl Store {
         }
         if let Some(disk) = &self.disk {
             disk.requests.close();
-            disk.sessions.close();
-            disk.sessions.clear();
+            disk.writes.close();
+            disk.writes.clear();
         }
     }
 
@@ -460,10 +460,11 @@ impl Store {
 
     pub fn stats(&self) -> StoreStats {
         let disk = self.disk.as_ref();
+        let removals_dropped = disk.map_or(0, |disk| disk.writes.dropped_total());
         StoreStats {
             commits: self.publisher.commits.load(Relaxed),
             write_failures: self.publisher.failures.load(Relaxed),
-            dropped: self.queue.dropped_total(),
+            dropped: self.queue.dropped_total() + removals_dropped,
             removed_terminations: self.removed_terminations(),
             queue_len: self.queue.len(),
             bytes: disk.map_or(0, |disk| disk.dir.bytes()),

@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::domain::Operation;
 
 /// What a tool does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolClass {
     Read,
@@ -31,6 +31,7 @@ pub enum ToolClass {
     Poll,
     /// No detector observes it.
     Exempt,
+    #[default]
     Other,
 }
 

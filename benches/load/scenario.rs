@@ -45,8 +45,8 @@ impl Scenario {
             let events = Script::events(kind)?;
             all.extend(Self::of_events(kind, &events));
             for (bytes, batch, bar) in [
-                (7, 1, Some(Bar::Core(0.75))),
-                (7, 32, Some(Bar::Core(0.5))),
+                (7, 1, Some(Bar::Core(0.28))),
+                (7, 32, Some(Bar::Core(0.25))),
                 (200, 1, None),
             ] {
                 all.push(Self {
@@ -75,12 +75,18 @@ impl Scenario {
             unanswered_max,
             script: script.clone(),
         };
-        let unary = Bar::Calls(0.95);
         let mut all = vec![
-            scenario("unary", Envelope::RecordEvent, CALLS, 1, 1, unary),
-            scenario("ping-pong", Envelope::StreamEvents, 1, 1, 1, unary),
+            scenario("unary", Envelope::RecordEvent, CALLS, 1, 1, Bar::Calls(0.8)),
+            scenario(
+                "ping-pong",
+                Envelope::StreamEvents,
+                1,
+                1,
+                1,
+                Bar::Calls(0.85),
+            ),
         ];
-        for (batch, bar) in [(1, Bar::Core(0.55)), (64, Bar::Core(0.45))] {
+        for (batch, bar) in [(1, Bar::Core(0.28)), (64, Bar::Core(0.25))] {
             for streams in [1, 8, 64] {
                 let noun = if streams == 1 { "stream" } else { "streams" };
                 let name = format!("pipelined, {streams} {noun}, {batch} a message");

@@ -26,7 +26,7 @@ use unstuck::{
     detect::{self, CallText, Detector, History},
     domain::{
         AgentId, Capacities, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition,
-        Finding, Observation, ObservationBody, UsageDelta, Waste,
+        Finding, Observation, ObservationBody, SessionId, UsageDelta, Waste,
     },
     engine::{Engine, Profile},
     facts::{EventFacts, FactExtractor},
@@ -46,8 +46,8 @@ pub struct Part {
     pub make: fn() -> Step,
 }
 
-/// More events than any cache of texts holds.
-const EVENTS: usize = 4_096;
+/// Several times as many events as any cache of texts holds.
+const EVENTS: usize = 16_384;
 const LOOPING_SESSIONS: usize = 16;
 /// More than the detectors' history holds.
 const OBSERVATIONS: usize = 256;
@@ -56,6 +56,10 @@ const HEALTHY: &str = include_str!("../mixes/healthy.ndjson");
 const LOOPING: &str = include_str!("../mixes/looping.ndjson");
 const HEALTHY_EVENTS: usize = 612;
 const LOOPING_EVENTS: usize = 321;
+/// Steps with results of their own.
+const OWN_STEPS: usize = 8_192;
+/// The calls of a session with results of its own: more than a window holds.
+const OWN_CALLS: usize = 40;
 /// Text results of the mix.
 const RESULTS: usize = 52;
 /// Turns for the detectors of turns.
@@ -83,6 +87,9 @@ parts! {
     "event, looping" LOOPING_SESSIONS * mix::LOOPING_EVENTS => looping_event,
     "event, recorded, healthy" HEALTHY_EVENTS => || recorded(HEALTHY, HEALTHY_EVENTS, false),
     "event, recorded, looping" LOOPING_EVENTS => || recorded(LOOPING, LOOPING_EVENTS, true),
+    "event, own results" OWN_STEPS => || own_results(512, 0),
+    "event, own results of 2 KB" OWN_STEPS / 4 => || own_results(64, 2 << 10),
+    "event, own results of 16 KB" OWN_STEPS / 16 => || own_results(16, 16 << 10),
     "delta of 7 characters" TEXT_DELTAS => || delta(DELTA_BYTES, WRITTEN),
     "delta of 200 characters" LONG_DELTAS => || delta(LONG_DELTA_BYTES, WRITTEN),
     "delta of a loop" TEXT_DELTAS => || delta(DELTA_BYTES, LOOPED),
@@ -437,6 +444,66 @@ fn recorded(lines: &str, count: usize, is_stuck: bool) -> Step {
     })
 }
 
+/// Recorded calls of many sessions in turn, each event with an id and a result that no
+/// other event had, so that no cache of results helps. The results have at least this many
+/// bytes. Writing the id and the result's first word is part of a step.
+fn own_results(sessions: usize, bytes: usize) -> Step {
+    let event = |line: &str| {
+        let event: pb::Event = serde_json::from_str(line).unwrap();
+        Event::try_from(event).unwrap()
+    };
+    let has_result = |event: &Event| {
+        let EventBody::Call(call) = &event.body else {
+            return false;
+        };
+        call.result.is_some()
+    };
+    let recorded: Vec<Event> = HEALTHY.lines().map(event).filter(has_result).collect();
+    let own = |number: usize| {
+        let session = number % sessions;
+        // Each session is another part of the recording.
+        let mut at = session * 7 + number / sessions;
+        let mut event = recorded[at % recorded.len()].clone();
+        event.session = SessionId::parse(&format!("s{session}")).unwrap();
+        event.event_id = own_word(0);
+        if let EventBody::Call(call) = &mut event.body
+            && let Some(result) = &mut call.result
+        {
+            result.insert_str(0, &(own_word(0) + " "));
+            while result.len() < bytes {
+                at += 1;
+                if let EventBody::Call(other) = &recorded[at % recorded.len()].body {
+                    result.push('\n');
+                    result.push_str(other.result.as_deref().unwrap_or_default());
+                }
+            }
+        }
+        event
+    };
+    let mut events: Vec<Event> = (0..sessions * OWN_CALLS).map(own).collect();
+    let engine = mix::engine();
+    let mut number = 0;
+    Box::new(move || {
+        let at = number % events.len();
+        number += 1;
+        let (event, word) = (&mut events[at], own_word(number));
+        event.event_id.replace_range(.., &word);
+        if let EventBody::Call(call) = &mut event.body
+            && let Some(result) = &mut call.result
+        {
+            result.replace_range(..word.len(), &word);
+        }
+        let outcome = engine.record(black_box(event), mix::now()).unwrap();
+        assert!(outcome.verdict.is_none());
+    })
+}
+
+/// A word of eight letters for each number, which masking keeps.
+fn own_word(number: usize) -> String {
+    let letter = |n: usize| char::from(b'a' + (number >> (4 * n) & 15) as u8);
+    (0..8).map(letter).collect()
+}
+
 /// Sessions of 64 events that loop after a few, including their start and end.
 fn looping_event() -> Step {
     let engine: Engine = mix::engine();
@@ -569,6 +636,7 @@ fn moment(index: i32) -> EventPosition {
         progress: 0,
         state_changes: 0,
         calls: 0,
+        new_results: 0,
         round: None,
     }
 }
@@ -587,6 +655,7 @@ fn observations() -> (Vec<Observation>, History) {
             at: EventPosition {
                 progress: index as u32 / 4,
                 calls: index as u32,
+                new_results: 0,
                 ..moment(index)
             },
             body: ObservationBody::Call(made.facts),

@@ -13,6 +13,7 @@ use std::{
 use prost::{Message, bytes::Bytes};
 use thiserror::Error;
 
+pub use operator_requests::{LABEL_KEY_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX};
 pub(super) use operator_requests::{
     parse_labels, parse_optional_reason, parse_reason, parse_snooze_duration, parse_status,
     parse_watch,

@@ -22,6 +22,7 @@ impl Api {
         now: SystemTime,
         pushes: &TerminationPushes,
     ) -> Option<Answer<pb::StreamDeltasResponse>> {
+        // Parse it. An invalid delta is answered with an error.
         let parsed = result
             .and_then(|()| pushes.resolve_session(&delta.session_id))
             .and_then(|(session, is_tracked)| {

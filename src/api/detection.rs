@@ -105,7 +105,7 @@ impl DetectionService for Api {
     }
 }
 
-/// What differs between StreamEvents and StreamDeltas.
+/// The part of a stream's service that differs between StreamEvents and StreamDeltas.
 trait StreamHandler: Send + 'static {
     type Request: Message + Default + 'static;
     type Response: CountAgain;

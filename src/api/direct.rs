@@ -53,9 +53,9 @@ impl Api {
         Ok(self.engine.check_call(session, agent, call))
     }
 
-    /// Adds labels to a session, which is created if it is new. Labels and a profile that
-    /// it has stay. A terminated session is left as it is, and so is one that would have
-    /// too many labels or too long ones: it is watched all the same.
+    /// Adds labels to a session, which is created if it is new. Its present labels and
+    /// profile stay. A terminated session is not changed, nor is one that would have too
+    /// many labels or too long ones: it is watched without them.
     pub fn add_labels(&self, session: &SessionId, labels: &Labels) -> Result<(), Status> {
         let known = self.engine.get(session);
         let (profile, mut all) = known.map_or_else(Default::default, |view| {
@@ -85,7 +85,7 @@ impl Api {
         }
     }
 
-    /// Waits for a moment until a termination is durable, before it is sent.
+    /// Waits until a termination is durable, at most `SETTLE_TIME_MAX`, before it is sent.
     pub async fn settle(&self, verdict: &Verdict) {
         if verdict.terminates() {
             let settled = self.store.wait_until_settled_or_timeout(verdict.id);

@@ -47,14 +47,14 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         shadow,
         operator,
     } = verdict;
-    // Where and when.
+    // The ids and the time.
     pb::Verdict {
         verdict_id: id.to_string(),
         session_id: session.to_string(),
         agent_id: agent.as_str().to_owned(),
         time: Some(time_to_pb(*time)),
         event_index: event_index.unwrap_or(-1),
-        // What was found, and what to do.
+        // The action, and the finding that it answers.
         action: action_to_pb(*action).into(),
         detector: detector.to_string(),
         also: also.iter().map(ToString::to_string).collect(),
@@ -249,7 +249,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         events: *events,
         turns: *turns,
         usage: Some(usage_to_pb(*cost)),
-        // What detectors and policy know.
+        // The state of the detectors and of the policy.
         agents: i32::try_from(*agents).unwrap_or(i32::MAX),
         trends: trends
             .iter()

@@ -1,4 +1,4 @@
-//! One verdict by its id, for the page to which notifications link.
+//! Finds a verdict by its id, for the page to which notifications link.
 
 use tonic::Status;
 
@@ -14,7 +14,7 @@ impl Api {
         verdict_id: &str,
     ) -> Result<pb::Verdict, Status> {
         let id = VerdictId::parse(verdict_id).ok_or_else(status::verdict_not_found)?;
-        // One that was sent in a response must be found.
+        // A verdict that was sent in a response must be found.
         if id <= self.store.last_verdict_id() {
             self.store.wait_until_settled_or_timeout(id).await;
         }

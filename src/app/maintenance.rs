@@ -23,7 +23,7 @@ const SWEEP_SLICES_MAX: usize = 625;
 /// A minute is precise enough, because retention is measured in days and megabytes.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often verdicts are looked for that wait for a disk that hangs.
+/// How often the store is checked for verdicts that wait for a disk that hangs.
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the end of the audit log is logged.
@@ -88,7 +88,7 @@ pub(super) fn maintain(
     tasks.spawn(log_chain_head(store.clone(), draining.clone()));
 }
 
-/// Delivers what waits for a disk that hangs.
+/// Delivers the verdicts that wait for a disk that hangs.
 async fn publish_stalled(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
     let mut ticks = time::interval(STALL_INTERVAL);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -116,7 +116,8 @@ pub(super) fn log_head(store: &Store) {
     }
 }
 
-/// Deletes what exceeds the retention of the store, and counts the ratings that are left.
+/// Deletes the records that exceed the retention of the store, and counts the ratings that
+/// are left.
 async fn enforce_retention(
     store: Arc<Store>,
     metrics: Arc<Metrics>,

@@ -157,13 +157,13 @@ impl Reloader {
     }
 }
 
-/// What a reload changes.
+/// The parts of the service that a reload changes.
 #[derive(Debug, PartialEq, Eq)]
 struct ChangedKeys {
-    /// In force now, compared with the previous reload.
+    /// The keys that have changed since the previous reload and are in force.
     reloaded: Vec<String>,
-    /// Not in force until a restart, compared with the start: a change stays listed until
-    /// the restart, and one that is taken back is not.
+    /// The keys that differ from those at the start and need a restart. A change stays
+    /// listed until the restart, or until it is taken back.
     restart_required: Vec<String>,
 }
 

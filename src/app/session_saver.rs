@@ -19,11 +19,11 @@ use crate::{
     store::{self, SaveRequest, Store},
 };
 
-/// How often changed heads are saved. A kill loses the counts of as long at least.
+/// How often changed heads are saved. A kill loses at least the counts since the last save.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The rate at which heads are written while the service runs.
 const HEAD_BYTES_PER_SEC: usize = 1024 * 1024;
-/// How often terminations are looked for that were lost while the disk failed.
+/// How often the store is checked for terminations that it dropped while the disk failed.
 const REWRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// The bytes of one transaction.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -125,13 +125,13 @@ impl SessionSaver {
     /// Reads the verdicts of loops with an action in force, without what agents wrote, for
     /// sessions whose windows were not saved. The verdicts of a session lie together.
     fn restore_verdicts(&self, missing: Vec<(SessionId, VerdictId)>) {
-        for of_session in missing.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some((session, _)) = of_session.first() else {
+        for verdicts in missing.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((session, _)) = verdicts.first() else {
                 continue;
             };
             let tenant = session.tenant();
-            // One that is gone, by age or size, is shown by its id only.
-            let found = of_session.iter().filter_map(|(_, id)| {
+            // A verdict that the retention has removed is shown by its id only.
+            let found = verdicts.iter().filter_map(|(_, id)| {
                 let record = self.store.find_verdict(&tenant, *id).ok()??;
                 Some(record.verdict)
             });
@@ -146,7 +146,7 @@ impl SessionSaver {
         tokio::try_join!(self.save_periodically(draining), requested, rewritten).map(drop)
     }
 
-    /// Saves the heads for which a caller waits, all that have come together.
+    /// Saves the heads for which callers wait, all that are requested by now in one batch.
     async fn save_requested(self, draining: CancellationToken) -> Result<(), RunError> {
         let next = || draining.run_until_cancelled(self.store.next_save_requests());
         while let Some(requests) = next().await {
@@ -173,8 +173,8 @@ impl SessionSaver {
         }
     }
 
-    /// Writes the terminations that the store had no room for while the disk failed, once it
-    /// is back: their tombstones have all of them.
+    /// Writes the terminations that the store dropped while the disk failed, once it works
+    /// again. The tombstones in memory have all of them.
     async fn rewrite_lost(self, draining: CancellationToken) -> Result<(), RunError> {
         let mut ticks = time::interval(REWRITE_INTERVAL);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -192,7 +192,7 @@ impl SessionSaver {
         }
     }
 
-    /// Saves the heads of changed sessions from time to time.
+    /// Saves the heads of changed sessions every `SAVE_INTERVAL`.
     async fn save_periodically(self, draining: CancellationToken) -> Result<(), RunError> {
         let mut ticks = time::interval(SAVE_INTERVAL);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -223,7 +223,7 @@ impl SessionSaver {
                 (&mut changed).filter_map(|id| self.engine.freezer().freeze_changed_head(&id));
             let batch = take_bytes(heads, BATCH_BYTES);
             if batch.is_empty() || stop.is_cancelled() {
-                // What was frozen last is saved whole when the service has drained.
+                // The last batch is dropped: a drained service saves all sessions whole.
                 break;
             }
             let bytes: usize = batch.iter().map(FrozenSession::bytes).sum();
@@ -327,7 +327,7 @@ fn take_bytes(
     batch
 }
 
-/// How many sessions were restored, and how far.
+/// The number of sessions that were restored, by how much of their state.
 #[derive(Default)]
 struct RestoredCounts {
     whole: usize,

@@ -1,4 +1,4 @@
-//! The address of a peer, by which callers without a token are told apart.
+//! The address of a peer, which identifies a caller without a token.
 
 use std::net::{IpAddr, Ipv6Addr};
 

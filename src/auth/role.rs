@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::Deserialize;
 
-/// What the caller of a token may do.
+/// The rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenRole {
@@ -46,7 +46,7 @@ impl FromStr for TokenRole {
     }
 }
 
-/// Which callers may use a method or a route.
+/// The callers that may use a method or a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Anyone, without a token.

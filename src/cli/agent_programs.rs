@@ -6,9 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::user_dirs;
+use super::{
+    init::hook_file::{self, HookFile, InstallOptions},
+    user_dirs,
+};
 
-/// The program of an agent, and where it keeps its files.
+/// The program of an agent, and the directories of its files.
 #[derive(Debug)]
 pub(super) struct AgentProgram {
     pub agent: &'static str,
@@ -20,8 +23,19 @@ pub(super) struct AgentProgram {
     /// The variable that overrides its directory in the home directory.
     dir_variable: &'static str,
     dir: &'static str,
-    /// Where its sessions are, in its directory; for opencode in the home directory.
-    sessions: &'static str,
+    sessions: SessionPlace,
+    /// The files that `init` writes: in its directory, or in the working directory, which is
+    /// then empty.
+    pub hook_files: fn(&Path, &InstallOptions) -> Vec<HookFile>,
+}
+
+/// Where an agent keeps its sessions.
+#[derive(Debug)]
+enum SessionPlace {
+    /// A directory in its own.
+    Dir(&'static str),
+    /// Files in the user's directory for data.
+    DataFiles(&'static [&'static str]),
 }
 
 pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
@@ -32,7 +46,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@anthropic-ai/claude-code",
         dir_variable: "CLAUDE_CONFIG_DIR",
         dir: ".claude",
-        sessions: "projects",
+        sessions: SessionPlace::Dir("projects"),
+        hook_files: hook_file::claude_code_files,
     },
     AgentProgram {
         agent: "codex",
@@ -41,7 +56,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@openai/codex",
         dir_variable: "CODEX_HOME",
         dir: ".codex",
-        sessions: "sessions",
+        sessions: SessionPlace::Dir("sessions"),
+        hook_files: hook_file::codex_files,
     },
     AgentProgram {
         agent: "gemini",
@@ -50,7 +66,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@google/gemini-cli",
         dir_variable: "",
         dir: ".gemini",
-        sessions: "tmp",
+        sessions: SessionPlace::Dir("tmp"),
+        hook_files: hook_file::gemini_files,
     },
     AgentProgram {
         agent: "qwen",
@@ -59,7 +76,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@qwen-code/qwen-code",
         dir_variable: "",
         dir: ".qwen",
-        sessions: "projects",
+        sessions: SessionPlace::Dir("projects"),
+        hook_files: hook_file::qwen_files,
     },
     AgentProgram {
         agent: "copilot",
@@ -68,7 +86,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@github/copilot",
         dir_variable: "COPILOT_HOME",
         dir: ".copilot",
-        sessions: "session-state",
+        sessions: SessionPlace::Dir("session-state"),
+        hook_files: hook_file::copilot_files,
     },
     AgentProgram {
         agent: "cline",
@@ -77,7 +96,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "cline",
         dir_variable: "CLINE_DIR",
         dir: ".cline",
-        sessions: "data/sessions",
+        sessions: SessionPlace::Dir("data/sessions"),
+        hook_files: hook_file::cline_files,
     },
     AgentProgram {
         agent: "opencode",
@@ -86,7 +106,9 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "opencode-ai",
         dir_variable: "",
         dir: ".config/opencode",
-        sessions: "../../.local/share/opencode/storage",
+        // Its newest events are in the write-ahead log.
+        sessions: SessionPlace::DataFiles(&["opencode/opencode.db", "opencode/opencode.db-wal"]),
+        hook_files: hook_file::opencode_files,
     },
     AgentProgram {
         agent: "pi",
@@ -95,7 +117,8 @@ pub(super) const AGENT_PROGRAMS: &[AgentProgram] = &[
         package: "@mariozechner/pi-coding-agent",
         dir_variable: "PI_CODING_AGENT_DIR",
         dir: ".pi/agent",
-        sessions: "sessions",
+        sessions: SessionPlace::Dir("sessions"),
+        hook_files: hook_file::pi_files,
     },
 ];
 
@@ -104,7 +127,7 @@ impl AgentProgram {
         AGENT_PROGRAMS.iter().find(|program| program.agent == agent)
     }
 
-    /// Its own directory. `None`: there is no home directory.
+    /// The directory of its settings. `None`: there is no home directory.
     pub fn dir(&self) -> Option<PathBuf> {
         let named = user_dirs::absolute(self.dir_variable);
         let config = |dir: &'static str| {
@@ -116,8 +139,19 @@ impl AgentProgram {
             .or_else(|| Some(user_dirs::home()?.join(self.dir)))
     }
 
-    pub fn sessions_dir(&self) -> Option<PathBuf> {
-        Some(self.dir()?.join(self.sessions))
+    /// The directories or files that change while it works.
+    pub fn session_places(&self) -> Vec<PathBuf> {
+        match self.sessions {
+            SessionPlace::Dir(name) => self.dir().map(|dir| dir.join(name)).into_iter().collect(),
+            SessionPlace::DataFiles(names) => {
+                let base = user_dirs::absolute("XDG_DATA_HOME")
+                    .or_else(|| Some(user_dirs::home()?.join(".local/share")));
+                let paths = base
+                    .into_iter()
+                    .flat_map(|base| names.iter().map(move |name| base.join(name)));
+                paths.collect()
+            }
+        }
     }
 
     /// Whether it is installed: its directory exists, or its program is in `PATH`.
@@ -126,7 +160,7 @@ impl AgentProgram {
             || self.names.iter().any(|name| find_in_path(name).is_some())
     }
 
-    /// Whether this path is that of its program.
+    /// Whether this is the path of its program.
     pub fn is_at(&self, path: &Path) -> bool {
         let name = file_name(path);
         let stem = [".js", ".mjs", ".cjs"]

@@ -44,8 +44,8 @@ pub(super) struct ListArgs {
     output: OutputFormat,
 }
 
-/// Without the environment variables of other commands, so that a context holds what was
-/// written here.
+/// The flags of a context. They have no environment variables, unlike those of other
+/// commands: a context holds only what its command line says.
 #[derive(Debug, clap::Args)]
 pub(super) struct AddArgs {
     /// The context's name: letters, digits, `-`, `_` and `.`.

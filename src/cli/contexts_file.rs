@@ -2,17 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{CliError, user_dirs};
+use crate::atomic_file::{self, Durability};
 
-/// How to reach a service. The token itself is never in it.
+/// The address and the credentials of a service. The token itself is never in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Context {
@@ -84,21 +85,13 @@ fn path() -> Option<PathBuf> {
     Some(user_dirs::config_dir()?.join("contexts.toml"))
 }
 
-/// Replaces the file as a whole, so that no reader sees a part of it. It names the files of
-/// secrets, so only the owner may read it.
+/// Only the owner may read the file: it names the files of secrets.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory)?;
     }
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(&temporary).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&temporary, path))
+    atomic_file::replace(path, text.as_bytes(), 0o600, Durability::Synced)
 }
 
 #[cfg(test)]

@@ -89,13 +89,26 @@ fn print(reports: &[AgentReport], output: OutputFormat) -> io::Result<()> {
     let rows: Vec<Vec<Cell>> = reports.iter().map(to_row).collect();
     let width_max = terminal_dimensions().map(|(columns, _)| columns);
     grid::write(&mut out, &columns, &rows, width_max)?;
-    // The commands whole, to be copied.
-    for report in reports {
+    // The commands whole, to be copied. One guards all agents that are not guarded.
+    let (unguarded, others): (Vec<_>, Vec<_>) = reports
+        .iter()
+        .partition(|report| report.health == Health::NotGuarded);
+    for report in others {
         if let Some(repair) = &report.repair {
             writeln!(out, "{}: {BOLD}{repair}{BOLD:#}", report.agent)?;
         }
     }
-    Ok(())
+    if unguarded.is_empty() {
+        return Ok(());
+    }
+    let mut command = "unstuck init".to_owned();
+    // Without names it would also change the agents that are guarded.
+    if unguarded.len() < reports.len() {
+        for report in &unguarded {
+            command += &format!(" --agent {}", report.agent);
+        }
+    }
+    writeln!(out, "to guard them: {BOLD}{command}{BOLD:#}")
 }
 
 fn to_row(report: &AgentReport) -> Vec<Cell> {

@@ -26,6 +26,7 @@ use super::{UserConfigArgs, block_on, local_service::LocalDirs};
 use crate::ingest;
 use interrupt::Interruption;
 use journal::Journal;
+pub(super) use local_facts::host_name;
 use payload::Payload;
 pub(super) use settings::{HookSettings, HookTarget, NamedTarget, check_url};
 use transport::HookReply;
@@ -73,7 +74,7 @@ fn parse_agent(text: &str) -> Result<String, String> {
     Ok(known.unwrap_or(text).to_owned())
 }
 
-/// Prints the reply with which the agent continues.
+/// Prints the reply with which every agent continues.
 pub(super) fn print_go_on() {
     print_reply(GO_ON);
 }
@@ -129,10 +130,10 @@ pub(super) fn run(args: Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The answer of the service.
+/// The reply of the service, for the agent.
 struct AgentReply {
     reply: Vec<u8>,
-    /// The agent that no reply ends.
+    /// Interrupts an agent that no reply ends.
     interruption: Option<Interruption>,
 }
 

@@ -9,7 +9,7 @@ mod user_config;
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -17,10 +17,10 @@ use super::{
     CliError,
     agent_programs::{AGENT_PROGRAMS, AgentProgram, find_in_path},
     doctor,
-    hook::check_url,
+    hook::{check_url, host_name},
     local_service::LocalDirs,
     style::{BOLD, DIM},
-    text_format::sanitize,
+    text_format::{pluralize, sanitize},
     user_dirs,
 };
 use file_change::{FileChange, RefusedFile};
@@ -104,6 +104,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     // Ask for confirmation, and write the files.
     let is_wanted = !args.dry_run && !changes.is_empty();
+    if is_wanted {
+        print_files(&programs, &changes);
+    }
     if is_wanted && !args.yes && !confirm(changes.len())? {
         anstream::println!("Nothing was changed.");
         return Ok(ExitCode::SUCCESS);
@@ -184,7 +187,13 @@ fn plan(args: &Args, programs: &[&AgentProgram]) -> Result<Plan, CliError> {
                 FileChange::install(&file, program.agent).map(Some)
             };
             match planned {
-                Ok(change) => plan.changes.extend(change),
+                Ok(change) => {
+                    let of_agent = |mut change: FileChange| {
+                        change.owner = Some(program.display_name);
+                        change
+                    };
+                    plan.changes.extend(change.map(of_agent));
+                }
                 Err(refusal) => plan.refusals.push(refusal),
             }
         }
@@ -230,6 +239,10 @@ fn install_options(args: &Args) -> Result<InstallOptions, CliError> {
         "unstuck".to_owned()
     } else {
         let path = own_program()?;
+        // `--remove` runs from anywhere.
+        if !args.remove {
+            check_is_installed(&path)?;
+        }
         let path = path.to_str();
         let path = path.ok_or_else(|| CliError::usage("the path of the program is not UTF-8"))?;
         quote(path)
@@ -237,6 +250,8 @@ fn install_options(args: &Args) -> Result<InstallOptions, CliError> {
     Ok(InstallOptions {
         program: format!("{program} hook"),
         url: args.http.clone(),
+        // A repository's file is for all its users.
+        host: host_name().filter(|_| !args.project),
         token_env: args.token_env.clone(),
         user_files: user_files(args)?,
         project: args.project,
@@ -279,6 +294,30 @@ fn own_program() -> Result<PathBuf, CliError> {
     Ok(named.unwrap_or(own))
 }
 
+/// The directories of `uvx` and `npx`, which are emptied.
+const CACHES: &[&str] = &["archive-v0", "_npx"];
+
+/// Refuses a program that will not stay where it is: its hooks would fail one day, and no
+/// agent says so.
+fn check_is_installed(program: &Path) -> Result<(), CliError> {
+    let real = program.canonicalize();
+    let paths = [program, real.as_deref().unwrap_or(program)];
+    let is_temporary = paths.iter().any(|path| {
+        let mut parts = path.components();
+        path.starts_with(env::temp_dir())
+            || parts.any(|part| CACHES.iter().any(|cache| part.as_os_str() == *cache))
+    });
+    if !is_temporary {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "{} is in a temporary directory or a cache, and agents would call it later. Install \
+         unstuck (uv tool install unstuck, pipx install unstuck, or npm install --global \
+         unstuck), then run unstuck init",
+        program.display()
+    )))
+}
+
 fn print_refusal(refusal: &RefusedFile) {
     let path = refusal.path.display();
     let why = sanitize(&refusal.why);
@@ -288,6 +327,29 @@ fn print_refusal(refusal: &RefusedFile) {
             "To guard this agent, add by hand to {path}:\n{}",
             refusal.snippet
         );
+    }
+}
+
+/// The files by agent: the diff above the question is longer than a screen.
+fn print_files(programs: &[&AgentProgram], changes: &[&FileChange]) {
+    anstream::println!();
+    let own = "unstuck";
+    let names = programs.iter().map(|program| program.display_name);
+    for name in names.chain([own]) {
+        let is_of = |change: &&&FileChange| change.owner.unwrap_or(own) == name;
+        let paths: Vec<_> = changes
+            .iter()
+            .filter(is_of)
+            .map(|change| change.path.display().to_string())
+            .collect();
+        match &*paths {
+            [] => {}
+            [only] => anstream::println!("{BOLD}{name}{BOLD:#}: {only}"),
+            [first, rest @ ..] => {
+                let rest = pluralize(rest.len() as u64, "other file");
+                anstream::println!("{BOLD}{name}{BOLD:#}: {first} and {rest}");
+            }
+        }
     }
 }
 

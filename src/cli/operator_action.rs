@@ -1,4 +1,4 @@
-//! What `reset`, `snooze` and `terminate` share: the arguments, the call in an
+//! The code that `reset`, `snooze` and `terminate` share: the arguments, the call in an
 //! operator's name, and the printed result.
 
 use std::{

@@ -13,15 +13,22 @@ mod scanner;
 mod session_report;
 mod totals;
 
-use std::{fs, io, path::PathBuf, process::ExitCode, time::SystemTime};
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::SystemTime,
+};
 
 use anstream::AutoStream;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use jiff::Timestamp;
 
 use super::{
     CliError, UserConfigArgs,
     output::{OutputFormat, map_write_error, output_width},
+    text_format::{pluralize, sanitize},
     time_format,
     trace::{self, format_line_error, read_error},
 };
@@ -29,7 +36,7 @@ use crate::{
     config::{self, Config},
     domain::Action,
     ingest::transcripts::{
-        FORMATS, Homes, Transcript, find_format, find_transcripts, transcripts_at,
+        FORMATS, Homes, Transcript, find_format, find_transcripts, transcripts_at, usual_places,
     },
 };
 use prices::PriceList;
@@ -41,7 +48,7 @@ pub(super) struct Args {
     /// Transcripts, or directories with them, instead of those in the agents' directories.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Only sessions since this time: RFC 3339, or a span before now (30d).
+    /// Only sessions since this time: a date, RFC 3339, or a span before now (30d).
     #[arg(long, value_name = "TIME", value_parser = time_format::parse_time)]
     since: Option<Timestamp>,
     /// Only sessions of this agent.
@@ -60,7 +67,7 @@ pub(super) struct Args {
     #[arg(long, requires = "html")]
     full: bool,
     /// Print lines for CLAUDE.md or AGENTS.md from what was found.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["output", "show"])]
     advice: bool,
     /// Prices of models in the JSON of LiteLLM, before the built-in ones.
     #[arg(long, value_name = "FILE")]
@@ -80,7 +87,11 @@ pub(super) struct Args {
 }
 
 fn agent_parser() -> PossibleValuesParser {
-    PossibleValuesParser::new(FORMATS.iter().map(|format| format.name))
+    let names = FORMATS.iter().map(|format| {
+        let aliases = format.aliases().iter().copied();
+        PossibleValue::new(format.name).aliases(aliases)
+    });
+    PossibleValuesParser::new(names)
 }
 
 /// The most problems that are printed. More would hide the report.
@@ -103,8 +114,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         wants_timelines: args.html.is_some() || args.show.is_some(),
     };
     // Play the transcripts.
-    let transcripts = find(args)?;
-    let result = scanner.run(&transcripts, load_config)?;
+    let searched = find(args)?;
+    let result = scanner.run(&searched.transcripts, load_config)?;
     report_problems(&result);
     if let Some(wanted) = args.show.as_deref()
         && result.sessions.is_empty()
@@ -118,18 +129,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let error = |error| CliError::failed(format!("cannot write {}: {error}", file.display()));
         fs::write(file, page).map_err(error)?;
     }
-    map_write_error(print(args, &result, &summary))?;
+    map_write_error(print(args, &result, &summary, &searched.places))?;
     let reached = |action| result.strongest_action() >= Some(action);
     Ok(ExitCode::from(u8::from(args.fail_on.is_some_and(reached))))
 }
 
-fn print(args: &Args, result: &ScanResult, summary: &ScanSummary) -> io::Result<()> {
+fn print(
+    args: &Args,
+    result: &ScanResult,
+    summary: &ScanSummary,
+    places: &[PathBuf],
+) -> io::Result<()> {
     let stdout = io::stdout().lock();
     let columns = output_width(&stdout);
     // `AutoStream` strips colours if standard output does not support them.
     let mut out = io::BufWriter::new(AutoStream::auto(stdout));
     match args.output {
         OutputFormat::Json => json::write_lines(&mut out, &result.sessions, summary)?,
+        OutputFormat::Table if result.sessions.is_empty() => {
+            write_nothing_found(&mut out, result, places)?;
+        }
         OutputFormat::Table if args.advice => advice::write_lines(&mut out, summary)?,
         OutputFormat::Table if args.show.is_some() => {
             report::write_sessions(&mut out, &result.sessions, columns)?;
@@ -138,25 +157,69 @@ fn print(args: &Args, result: &ScanResult, summary: &ScanSummary) -> io::Result<
             report::write_report(&mut out, &result.sessions, summary, columns)?;
         }
     }
-    io::Write::flush(&mut out)
+    out.flush()
+}
+
+/// Says why there is nothing to report.
+fn write_nothing_found(
+    out: &mut impl Write,
+    result: &ScanResult,
+    places: &[PathBuf],
+) -> io::Result<()> {
+    match (result.other_sessions, result.older_files) {
+        (0, 0) => {
+            writeln!(out, "No sessions found. Looked in:")?;
+            for place in places {
+                writeln!(out, "    {}", sanitize(&place.display().to_string()))?;
+            }
+        }
+        (0, files) => writeln!(
+            out,
+            "No session is that recent: {} older.",
+            match files {
+                1 => "1 transcript is".to_owned(),
+                _ => format!("{} are", pluralize(files, "transcript")),
+            }
+        )?,
+        (1, _) => writeln!(out, "The only session does not match.")?,
+        (sessions, _) => writeln!(out, "None of {} matches.", pluralize(sessions, "session"))?,
+    }
+    writeln!(out, "\nguard your agents: {}", report::GUARD_HINT)
+}
+
+/// Transcripts, and where they were looked for.
+struct SearchResult {
+    transcripts: Vec<Transcript>,
+    places: Vec<PathBuf>,
 }
 
 /// The transcripts of the paths, or those in the agents' directories.
-fn find(args: &Args) -> Result<Vec<Transcript>, CliError> {
+fn find(args: &Args) -> Result<SearchResult, CliError> {
     trace::check_files_exist(&args.paths)?;
     let format = args.agent.as_deref().and_then(find_format);
+    let mut transcripts = Vec::new();
+    for path in &args.paths {
+        let found = transcripts_at(path, format);
+        if found.is_empty() && !path.is_dir() {
+            let error = io::Error::other("no known format of a transcript");
+            return Err(read_error(path, &error));
+        }
+        transcripts.extend(found);
+    }
     if !args.paths.is_empty() {
-        let paths = args.paths.iter();
-        return Ok(paths
-            .flat_map(|path| transcripts_at(path, format))
-            .collect());
+        return Ok(SearchResult {
+            transcripts,
+            places: args.paths.clone(),
+        });
     }
     let homes = Homes::from_environment(|name| std::env::var(name).ok());
     if homes.home.as_os_str().is_empty() {
-        let error = io::Error::other("HOME is not set");
-        return Err(read_error(&homes.home, &error));
+        return Err(CliError::usage("there is no home directory: set HOME"));
     }
-    Ok(find_transcripts(&homes, format))
+    Ok(SearchResult {
+        transcripts: find_transcripts(&homes, format),
+        places: usual_places(&homes, format),
+    })
 }
 
 /// Prints the parts that could not be read on standard error.

@@ -189,20 +189,21 @@ impl Service {
 
     async fn run(self, args: &Args, dropped_lines: ErrorCounter) -> Result<(), CliError> {
         let memory_budget = self.layers.memory().cloned();
-        let limits = (self.config.engine.clone(), self.config.limits.clone());
+        let engine_limits = self.config.engine.clone();
+        let server_limits = self.config.limits.clone();
         let scheme = if self.config.tls.is_on() {
             "https"
         } else {
             "http"
         };
-        // Registered before the store is read, which may take a while: an
+        // Register the handler before the store is read, which may take a while: an
         // unhandled SIGHUP ends the process.
         let hangups = signal(SignalKind::hangup()).map_err(CliError::failed)?;
         let sockets = self.addresses.clone();
         let app = App::bind_at(self.addresses, self.config).await;
         let app = app.map_err(start_error)?;
         if let Some(memory) = &memory_budget {
-            log_memory_limits(memory, &limits.0, &limits.1);
+            log_memory_limits(memory, &engine_limits, &server_limits);
         }
         let shutdown = shutdown_signal().map_err(CliError::failed)?;
         // Only this user can connect to a local service.
@@ -213,7 +214,7 @@ impl Service {
             self.load_layers,
         ));
         tokio::spawn(export_dropped_log_lines(dropped_lines, app.metrics()));
-        // Print where it is, and serve.
+        // Print the addresses, and serve.
         match &sockets.http {
             ListenAddress::Tcp(_) => {
                 let grpc = app.grpc_address().map_err(CliError::failed)?;
@@ -241,7 +242,7 @@ impl Service {
     }
 }
 
-/// A closed pipe is no reason to stop.
+/// Prints where a local service listens. A closed pipe is no reason to stop.
 fn print_sockets(addresses: &ListenAddresses) {
     let mut out = io::stdout();
     let _ = writeln!(out, "unstuck: gRPC on {}", addresses.grpc);

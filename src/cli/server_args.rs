@@ -1,4 +1,4 @@
-//! Which service a command calls, and how: flags, environment, contexts, configuration.
+//! Chooses the service that a command calls: by flags, environment, contexts, configuration.
 
 use std::{env, fmt, fs, path::PathBuf};
 
@@ -173,7 +173,7 @@ impl AddressArgs {
     }
 }
 
-/// What was named by a flag or a variable.
+/// The server that a flag or a variable names.
 enum ServerChoice {
     Server(String),
     Context(String),

@@ -68,8 +68,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of a closed session the service may keep only how it ended; its earlier
-/// verdicts are in the audit log.
+/// Whether the session is closed. The service may keep only how such a session ended; its
+/// earlier verdicts are in the audit log.
 fn is_closed(response: &GetSessionResponse) -> bool {
     let status = response.session.as_ref().map(Session::status);
     matches!(

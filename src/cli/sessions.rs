@@ -131,7 +131,7 @@ async fn fetch_rows(client: &Client, selector: &SessionSelector) -> Result<Sessi
         .await?;
     rows.sort_by(|a, b| order.compare(a, b));
     let is_cut = rows.len() > limit;
-    // What was not fetched cannot be counted.
+    // Sessions that were not fetched cannot be counted in the summary.
     if is_cut && order == SortOrder::Id {
         rows.truncate(limit);
     }

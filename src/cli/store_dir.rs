@@ -30,7 +30,8 @@ impl StoreDirArgs {
     }
 }
 
-/// Without an audit log there is nothing to do; anything else was tried and failed.
+/// A missing audit log, or one of a newer version, is wrong usage; any other error is a
+/// failure.
 pub(super) fn store_error(error: StoreError) -> CliError {
     match error {
         StoreError::Empty { .. } | StoreError::NewerSchema { .. } => CliError::usage(error),

@@ -9,7 +9,8 @@ pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const DIM: Style = Style::new().dimmed();
 pub(super) const RED: Style = AnsiColor::Red.on_default();
 
-/// From cyan for actions that only notify to red for those that stop the agent.
+/// The colour of an action: from cyan for those that only notify to red for those that
+/// stop the agent.
 pub(super) fn action_style(action: Action) -> Style {
     let color = match action {
         Action::Unspecified | Action::Alert => AnsiColor::Cyan,

@@ -1,6 +1,6 @@
 //! Parsing and formatting of times and spans.
 
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
 use pbjson_types as wire;
 
 /// `09:15:10`, for a column that says UTC.
@@ -47,14 +47,17 @@ pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
     Ok(duration)
 }
 
-/// An RFC 3339 time, or a span before now.
+/// An RFC 3339 time, a date in UTC, or a span before now.
 pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     let ago = |span: SignedDuration| Timestamp::now().checked_sub(span).map_err(|_| ());
+    let in_utc = |at: DateTime| at.to_zoned(TimeZone::UTC).map_err(|_| ());
+    let date = || text.parse().map_err(|_| ()).and_then(in_utc);
     let parsed = text.parse().map_err(|_| ());
     parsed
+        .or_else(|()| date().map(|at| at.timestamp()))
         .or_else(|()| parse_span(text).map_err(|_| ()).and_then(ago))
         .map_err(|()| {
-            "expected a time such as 2026-03-11T09:15:00Z, or a span before now such as 2h"
+            "expected a time such as 2026-03-11T09:15:00Z, a date, or a span before now such as 2h"
                 .to_owned()
         })
 }
@@ -101,6 +104,8 @@ mod tests {
     fn a_time_is_absolute_or_a_span_before_now() {
         let at = parse_time("2026-03-11T10:15:00+01:00").unwrap();
         assert_eq!(format_date_time(&time_to_wire(at)), "2026-03-11 09:15:00Z");
+        let at = parse_time("2026-03-11").unwrap();
+        assert_eq!(format_date_time(&time_to_wire(at)), "2026-03-11 00:00:00Z");
         let then = parse_time("2h").unwrap();
         assert_eq!(Timestamp::now().duration_since(then).as_hours(), 2);
         assert!(parse_time("yesterday").is_err());

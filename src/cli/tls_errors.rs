@@ -1,4 +1,4 @@
-//! What is wrong with a TLS connection, in the words of the person who set it up. The errors
+//! Explains why a TLS connection failed, in the words of the person who set it up. The errors
 //! of the libraries name the symptom: "h2 protocol error", "corrupt message".
 
 use std::{error::Error, io, iter, sync::Arc, time::Duration};

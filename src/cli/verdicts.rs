@@ -111,8 +111,8 @@ impl FilterArgs {
     }
 }
 
-/// Only a warning, because the service may have detectors that this program does
-/// not know.
+/// Warns about a detector that this program does not know. It is no error, because the
+/// service may have others.
 pub(super) fn warn_if_unknown_detector(name: &str) {
     let known = || detect::NAMES.iter().copied().chain([OPERATOR]);
     if name.is_empty() || known().any(|known| known == name) {

@@ -1,6 +1,6 @@
 //! Events, tokens and dollars, as commands sum them up and print them.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::text_format::{format_usd, group_digits, pluralize};
 use crate::{domain::Waste, pb::Wasted};
@@ -9,9 +9,27 @@ use crate::{domain::Waste, pb::Wasted};
 pub(super) struct WasteTotals {
     pub events: i64,
     pub tokens: i64,
-    /// Of the tokens, those read from the model's cache.
+    /// The part of the tokens that was read from the model's cache.
     pub cached_tokens: i64,
+    #[serde(serialize_with = "serialize_usd")]
     pub cost_usd: f64,
+}
+
+/// Rounds dollars to a billionth, to hide the error of binary fractions.
+pub(super) fn round_usd(usd: f64) -> f64 {
+    let rounded = (usd * 1e9).round() / 1e9;
+    // JSON has no infinity.
+    if rounded.is_finite() {
+        rounded
+    } else {
+        usd.min(f64::MAX)
+    }
+}
+
+/// Writes a sum of dollars, rounded.
+#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+pub(super) fn serialize_usd<S: Serializer>(usd: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(round_usd(*usd))
 }
 
 impl WasteTotals {
@@ -51,19 +69,11 @@ impl From<Waste> for WasteTotals {
             cached_tokens,
             usd,
         } = waste;
-        // Rounded to a billionth, to hide the error of binary fractions.
-        let rounded = (usd * 1e9).round() / 1e9;
-        // JSON has no infinity.
-        let cost_usd = if rounded.is_finite() {
-            rounded
-        } else {
-            usd.min(f64::MAX)
-        };
         Self {
             events,
             tokens,
             cached_tokens,
-            cost_usd,
+            cost_usd: round_usd(usd),
         }
     }
 }

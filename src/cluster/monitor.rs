@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cluster, exchange::ExchangeError};
 
 const PING_INTERVAL: Duration = Duration::from_millis(100);
-/// A ping waits for this long at most.
+/// A ping waits for this long at most, or for `wait_ms` if that is longer.
 const PING_TIMEOUT: Duration = Duration::from_millis(100);
 const FAILURES_MAX: u32 = 2;
 /// The sessions of which the owners are asked for at a time.
@@ -29,10 +29,11 @@ impl Cluster {
     async fn watch_redis(&self) {
         let mut ticks = time::interval(PING_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ping_timeout = PING_TIMEOUT.max(self.wait_max);
         let (mut failures, mut data) = (0, String::new());
         loop {
             ticks.tick().await;
-            let ping = time::timeout(PING_TIMEOUT, self.exchange.ping()).await;
+            let ping = time::timeout(ping_timeout, self.exchange.ping()).await;
             let answer = ping.unwrap_or_else(|_| {
                 Err(ExchangeError::Unreachable("it does not answer".to_owned()))
             });

@@ -39,13 +39,24 @@ pub(super) enum Topology {
     Cluster(Vec<ConnectionInfo>),
 }
 
-/// Clients give up after this time.
-const WAIT_MS_MAX: u64 = 250;
+const WAIT_MS_MAX: u64 = 60_000;
+/// Clients give up after about this time, so that a longer wait is warned about.
+const WAIT_MS_SENSIBLE: u64 = 250;
 const PREFIX_BYTES_MAX: usize = 64;
 
 impl Settings {
     pub fn is_on(&self) -> bool {
         !self.redis.0.is_empty()
+    }
+
+    /// Logs a wait that works and is longer than clients are patient.
+    pub(super) fn warn_of_long_wait(&self) {
+        if self.wait_ms > WAIT_MS_SENSIBLE {
+            tracing::warn!(
+                wait_ms = self.wait_ms,
+                "`cluster.wait_ms` is above {WAIT_MS_SENSIBLE}: clients may give up while an answer waits for redis"
+            );
+        }
     }
 
     /// The key at fault, and why the settings can never work.
@@ -61,9 +72,7 @@ impl Settings {
             return Err(("secret_file", why.to_owned()));
         }
         if !(1..=WAIT_MS_MAX).contains(&self.wait_ms) {
-            let why = format!(
-                "must be at least 1 and at most {WAIT_MS_MAX}: clients give up after that time"
-            );
+            let why = format!("must be at least 1 and at most {WAIT_MS_MAX}");
             return Err(("wait_ms", why));
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
@@ -279,7 +288,7 @@ mod tests {
         let on = || settings("redis://redis");
         check(
             Settings {
-                wait_ms: 251,
+                wait_ms: WAIT_MS_MAX + 1,
                 ..on()
             },
             "wait_ms",

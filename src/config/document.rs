@@ -13,14 +13,14 @@ use super::{
     schema::{ConfigSchema, SettingType},
 };
 
-/// Where a user set each key.
+/// The place of each key that a user set.
 pub(super) type KeyLocations = BTreeMap<String, SourceLocation>;
 
 /// A TOML text, and its name in messages.
 pub(super) struct Document {
     name: Arc<str>,
     pub(super) text: String,
-    /// Where each line after the first begins. A file may hold a hundred thousand keys,
+    /// The offset of each line after the first. A file may hold a hundred thousand keys,
     /// and counting lines from the top for each is quadratic.
     line_starts: Vec<usize>,
 }

@@ -36,7 +36,7 @@ const STREAM_RESPONSE_BYTES: u64 = 256 * 1024;
 /// A limit that is a share of memory.
 struct MemoryShare {
     key: &'static str,
-    /// One in this many bytes.
+    /// The limit is the memory divided by this.
     divisor: u64,
     /// The bytes of one unit of the limit.
     unit_bytes: u64,
@@ -47,7 +47,7 @@ struct MemoryShare {
 const MEMORY_SHARES: &[MemoryShare] = &[
     bytes("state_bytes_max", 4, 512 * 1024 * 1024),
     bytes("tombstone_bytes_max", 8, 768 * 1024 * 1024),
-    // Counted twice below: for requests and for pages.
+    // Counted three times below: for requests, for hooks and for pages.
     bytes("unread_bytes_max", 16, 256 * 1024 * 1024),
     MemoryShare {
         key: "connections_max",
@@ -68,8 +68,9 @@ const MEMORY_SHARES: &[MemoryShare] = &[
 /// - 64 MiB: verdicts that wait for the disk (`store::queue`);
 /// - 48 MiB: the latest 4,096 verdicts, of 12 KiB at most (`store::publisher`);
 /// - 60 MiB: the sessions that all streams carry (`api::terminations`);
-/// - 16 MiB: `limits.post_mortem_bytes_max`.
-pub const UNBUDGETED_BYTES: u64 = (48 + 64 + 48 + 60 + 16) * MIB;
+/// - 16 MiB: `limits.post_mortem_bytes_max`;
+/// - 28 MiB: what is remembered of sessions between their hooks (`hooks::session_table`).
+pub const UNBUDGETED_BYTES: u64 = (48 + 64 + 48 + 60 + 16 + 28) * MIB;
 
 const fn bytes(key: &'static str, divisor: u64, max: u64) -> MemoryShare {
     MemoryShare {
@@ -107,11 +108,11 @@ impl MemoryBudget {
             .map(|share| (share.key, share.value(self.memory_bytes)))
     }
 
-    /// What the limits allow in total.
+    /// The bytes that the limits allow in total.
     pub fn total_bytes(&self) -> u64 {
         let bytes = MEMORY_SHARES.iter().map(|share| {
             let uses = if share.key == "unread_bytes_max" {
-                2
+                3
             } else {
                 1
             };

@@ -107,7 +107,7 @@ fn build_profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profil
         .map(|(position, row)| row.settings(position, name))
         .collect::<Result<_, _>>()
         .map_err(|error| invalid_row(&layers, &error))?;
-    // What follows when they fire.
+    // The policy: what follows when a detector or a rule fires.
     let trend: TrendSettings = layers.section("policy")?;
     trend
         .validate()

@@ -11,7 +11,8 @@ use super::{
     schema::{ConfigSchema, SettingType},
 };
 
-/// With two underscores: `UNSTUCK_SERVER` and similar ones belong to the command line.
+/// It ends with two underscores: `UNSTUCK_SERVER` and similar ones belong to the command
+/// line.
 const PREFIX: &str = "UNSTUCK__";
 
 /// A key that a variable sets.

@@ -1,9 +1,6 @@
 //! The sessions, worst first, one page at a time.
 
-use std::{
-    collections::BTreeMap,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
 
 use axum::{
     body::Bytes,
@@ -19,7 +16,7 @@ use super::{
     http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
-    domain::{Action, RestoredSummary, SessionStatus, Tenant},
+    domain::{Action, RestoredSummary, SessionStatus, Tenant, clock},
     engine::FleetFilter,
     pb,
 };
@@ -61,11 +58,11 @@ pub(super) struct FleetPage {
     data: Option<DataSince>,
 }
 
-/// What the page says of a restart. Times are milliseconds since 1970.
+/// The last restart, as the page shows it. Times are milliseconds since 1970.
 #[derive(Debug, Serialize)]
 struct DataSince {
-    data_since_ms: u128,
-    started_ms: u128,
+    data_since_ms: u64,
+    started_ms: u64,
     /// Restored sessions. Absent with tokens, because they are of all tenants.
     restored: Option<KeptSessions>,
 }
@@ -79,10 +76,6 @@ struct KeptSessions {
 
 impl DataSince {
     fn new(summary: &RestoredSummary, with_counts: bool) -> Self {
-        let millis = |time: SystemTime| {
-            let since_epoch = time.duration_since(UNIX_EPOCH);
-            since_epoch.unwrap_or_default().as_millis()
-        };
         let RestoredSummary {
             started_at,
             data_since,
@@ -91,8 +84,8 @@ impl DataSince {
             lost,
         } = *summary;
         Self {
-            data_since_ms: millis(data_since),
-            started_ms: millis(started_at),
+            data_since_ms: clock::millis(data_since),
+            started_ms: clock::millis(started_at),
             restored: with_counts.then_some(KeptSessions {
                 whole,
                 partial,

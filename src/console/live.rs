@@ -42,7 +42,7 @@ pub(super) async fn watch_verdicts(
     body: Bytes,
 ) -> Result<impl IntoResponse, HttpError> {
     let caller = console.admit(&headers, &path("WatchVerdicts"))?;
-    // Where to start: after the last event seen, or with recent verdicts.
+    // Start after the last event that the page has seen, or with recent verdicts.
     let mut request: pb::WatchVerdictsRequest = parse_body(&headers, &body)?;
     if let Some(last) = headers.get("last-event-id") {
         request.after_verdict_id = last.to_str().unwrap_or("?").to_owned();
@@ -54,7 +54,7 @@ pub(super) async fn watch_verdicts(
             .cursor_before_last(RECENT_VERDICTS)
             .to_string();
     }
-    // Admission.
+    // Take a permit of the tenant's share.
     let ConsoleDependencies {
         auth, api, metrics, ..
     } = console.deps;
@@ -68,7 +68,7 @@ pub(super) async fn watch_verdicts(
             HttpError::new(status, "CONSOLE_WATCHERS_MAX", message)
         })?;
     let open = metrics.track_stream(StreamRpc::WatchVerdicts);
-    // The stream.
+    // Send each verdict as an event.
     let live = LiveFeed {
         feed: api.open_feed(&caller, request)?,
         api,
@@ -90,7 +90,7 @@ struct LiveFeed<G> {
     api: Api,
     auth: Arc<Auth>,
     caller: Caller,
-    /// The backlog is not sent completely.
+    /// Part of the backlog is still to be sent.
     is_catching_up: bool,
     _guards: (Permit, G),
 }

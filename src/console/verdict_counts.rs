@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use axum::{extract::State, http::HeaderMap};
@@ -118,10 +118,7 @@ impl VerdictCounts {
 }
 
 fn minute_of(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-        / 60
+    clock::millis(time) / 60_000
 }
 
 fn count_verdict(minutes: &mut BTreeMap<u64, BTreeMap<VerdictKind, u32>>, record: &VerdictRecord) {

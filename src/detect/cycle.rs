@@ -204,7 +204,7 @@ impl Detector for Cycle {
                 let extends = usize::from(run) > needed;
                 // The rounds of the last laps, and what the first finding has beyond them.
                 let rounds = (period * laps as usize).max(period + needed);
-                let finding = build_finding(now, past, (period, rounds), laps, extends);
+                let finding = build_finding(now, past, period, rounds, laps, extends);
                 DetectorOutcome::from_finding(finding)
             }
             // The rest of the round may complete the lap.
@@ -403,7 +403,8 @@ impl Round {
 fn build_finding(
     now: &Observation,
     past: &History,
-    (period, rounds_max): (usize, usize),
+    period: usize,
+    rounds_max: usize,
     laps: u32,
     extends: bool,
 ) -> Finding {

@@ -182,7 +182,7 @@ impl Detector for ErrorStreak {
 /// The similarity in a finding of runs that find nothing, which no error has.
 const NOTHING_SIMILARITY: f64 = 0.0;
 const NOTHING_CONFIDENCE: f64 = 0.8;
-/// What is looked for may not exist.
+/// A warning at most, because what the agent looks for may not exist.
 const NOTHING_ACTION_MAX: Action = Action::Warn;
 
 /// Stands for the error of a run that finds nothing, until something is written.
@@ -347,7 +347,7 @@ mod tests {
         );
         // Two calls in turn are left to other detectors.
         check_letters((guesses("a b")).times(4), &".".repeat(16));
-        // One in two is put right each time, and one call is left to other detectors.
+        // Every other call succeeds; one call alone is left to other detectors.
         check_letters((miss("a") + call("b")).times(8), &".".repeat(16));
         check_letters((miss("a") + between()).times(8), &".".repeat(16));
         let batch = calls("a b c d e").fails("not found").round("1");

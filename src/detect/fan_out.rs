@@ -81,7 +81,7 @@ impl Detector for FanOut {
             self.events.remove(0);
         }
         self.events.push((now.at.index, call));
-        // Beyond its bound the list of distinct calls replaces its last entry.
+        // Count the call. When the list of distinct calls is full, its last entry is replaced.
         let known = self.calls.iter().position(|(known, _)| *known == call);
         let position = known.unwrap_or_else(|| {
             self.calls.truncate(Self::CALLS_MAX - 1);

@@ -9,7 +9,7 @@ use super::{
     check_count,
 };
 use crate::domain::{
-    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    AnswerKind, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
     Operation, Sig,
 };
 
@@ -17,7 +17,8 @@ use crate::domain::{
 /// with other calls but no progress in between.
 ///
 /// Resets when: the session makes progress, or any call returns something else
-/// than before, because then something changes. Events cited by a verdict count
+/// than before, because then something changes, or a new call acts and shows no effect
+/// (a click, a run without output). Events cited by a verdict count
 /// only to extend the same run. A run stays active while its latest event is in
 /// the window. A compaction drops runs of reads and searches.
 ///
@@ -115,8 +116,12 @@ impl InterleavedRepeat {
             return DetectorOutcome::MissingField("tool_call.args");
         };
         // A call that returns something new is progress: all repeats before it are over.
+        // So is a new call that acts in silence: what it changed cannot be seen.
         let last = past.latest_call(call);
-        if last.is_some_and(|last| is_new_result(facts, last)) {
+        if last.map_or_else(
+            || may_change_unseen(facts),
+            |last| is_new_result(facts, last),
+        ) {
             self.last_new_result = Some(at.index);
             self.runs.clear();
         }
@@ -186,6 +191,18 @@ impl InterleavedRepeat {
         events.reverse();
         (others_between && events.len() >= settings.count as usize).then_some((events, exact))
     }
+}
+
+/// Whether a call that was not made before may have changed something that nothing shows: a
+/// click, a run without output.
+fn may_change_unseen(facts: &CallFacts) -> bool {
+    let is_silent_run = facts.operation == Operation::Execute && facts.answer == AnswerKind::Empty;
+    // A receipt has no response.
+    let is_act = facts.operation == Operation::Other && facts.may_act && facts.response.is_none();
+    !facts.failed()
+        && !facts.changed_nothing
+        && facts.state.is_none()
+        && (is_silent_run || is_act)
 }
 
 /// Whether the previous equal call returned something else. The response of a

@@ -3,12 +3,12 @@
 mod queries;
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, check_share, heap, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
-    Sig, WordHashes,
+    Sig,
 };
 use queries::RecentQueries;
 
@@ -211,7 +211,8 @@ impl NearRepeat {
             .and_then(|last| last.similarity(&self.last_words, facts))
             .filter(|similarity| *similarity >= settings.similarity);
         self.last_words.clear();
-        self.last_words.extend_from_slice(&facts.arg_words);
+        let words = facts.arg_words.as_deref().unwrap_or_default();
+        self.last_words.extend_from_slice(words);
         // A similar call extends the streak, any other one starts it again.
         match similarity {
             Some(similarity) => {
@@ -252,7 +253,8 @@ impl LastCall {
         if self.loose_args.is_some() && self.loose_args == facts.loose_args {
             return Some(1.0);
         }
-        let (words, others) = (sorted_distinct(words), sorted_distinct(&facts.arg_words));
+        let others = facts.arg_words.as_deref().unwrap_or_default();
+        let (words, others) = (sorted_distinct(words), sorted_distinct(others));
         let shared = count_shared(&words, &others);
         let union = words.len() + others.len() - shared;
         (union > 0).then(|| shared as f64 / union as f64)
@@ -260,8 +262,8 @@ impl LastCall {
 }
 
 /// The distinct hashes, sorted.
-fn sorted_distinct(words: &[u32]) -> WordHashes {
-    let mut distinct = WordHashes::from_slice(words);
+fn sorted_distinct(words: &[u32]) -> SmallVec<[u32; 32]> {
+    let mut distinct = SmallVec::from_slice(words);
     distinct.sort_unstable();
     distinct.dedup();
     distinct

@@ -1,6 +1,6 @@
 //! `similar_turns`: the agent says the same again and again.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -401,6 +401,9 @@ impl NewStarts {
     }
 }
 
+/// The words of an instruction to go on. Fewer say that the agent itself is done.
+const INSTRUCTION_WORDS: RangeInclusive<usize> = 4..=16;
+
 /// The most similar of the last turns: its similarity and its tokens.
 fn most_similar(
     now: EventPosition,
@@ -429,7 +432,11 @@ fn most_similar(
             Some((similarity?, earlier))
         })
         .filter(|(_, earlier)| {
-            settings.ignore_progress || !past.has_new_result_since(earlier.at.index)
+            // An agent that directs others may tell them to go on in the same few words.
+            let directs = INSTRUCTION_WORDS.contains(&turn.sketch.token_count())
+                && earlier.at.new_results != now.new_results;
+            settings.ignore_progress
+                || !(directs || past.has_new_result_since(earlier.at.index))
         })
         .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))

@@ -16,7 +16,8 @@ use unmoved_results::UnmovedResults;
 
 /// Fires when: `count` calls in a row with varying arguments get the same answer, and
 /// that answer is no (nothing found, an empty list), or a text that answers for
-/// different objects would not share, such as a captcha page, or a short datum that
+/// different objects would not share, such as a captcha page, and the arguments do not
+/// name other objects, or a short datum that
 /// commands of the same words return, or of these and more; or `count` calls that
 /// act leave `state_hash` unchanged; or one call returns the same short answer after each of
 /// `rounds` changes of one thing, with no other run between, and the answer does not say
@@ -156,7 +157,7 @@ impl Stagnation {
                 DetectorOutcome::MissingField(missing)
             };
         };
-        let asks_the_same = facts.answer_shows_no_effect() || self.asks_the_same(facts.program);
+        let asks_the_same = self.asks_the_same(facts.program, facts.answer_shows_no_effect());
         if self.last_response == Some((response, at.progress)) && asks_the_same {
             if !self.same_result.push(at, Some(call)) {
                 return DetectorOutcome::NotApplicable;
@@ -176,11 +177,17 @@ impl Stagnation {
         }
     }
 
-    /// Whether a program asks the same as those before it.
-    fn asks_the_same(&mut self, program: ProgramWords) -> bool {
+    /// Whether a call asks the same as those before it. Its answer may say more than those
+    /// about other objects would share; then it does unless it names another object.
+    fn asks_the_same(&mut self, program: ProgramWords, says_much: bool) -> bool {
         let base = self.base_program.get().copied().unwrap_or_default();
-        let is_same = program.asks_the_same(base);
-        if program != base && (!is_same || program.is_part_of(base)) {
+        let is_same = if says_much {
+            !program.names_another_object(base)
+        } else {
+            program.asks_the_same(base)
+        };
+        let is_first = base == ProgramWords::default();
+        if program != base && (is_first || !is_same || program.is_part_of(base)) {
             *self.base_program.get_or_insert_default() = program;
         }
         is_same

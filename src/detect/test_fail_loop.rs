@@ -32,7 +32,7 @@ pub struct TestFailLoop {
     last_call: Option<Sig>,
     same_call_failures: Streak,
     same_call_errors: SmallVec<[Sig; 1]>,
-    /// One of `same_call_errors` occurred twice.
+    /// An error of `same_call_errors` occurred twice.
     error_came_twice: bool,
     /// A user has spoken since `last_call`: only the same error goes on counting.
     is_after_user: bool,

@@ -64,6 +64,7 @@ pub fn call(name: &str) -> Script {
         is_dead: false,
         tool: sig("tool"),
         lines: None,
+        directory: None,
         loose_args: None,
         unordered_args: None,
         answer: AnswerKind::Unknown,
@@ -82,6 +83,8 @@ pub fn call(name: &str) -> Script {
         changed_nothing: false,
         plan_steps_done: None,
         is_read_only: false,
+        may_act: false,
+        may_read_part: false,
         call: Some(sig(name)),
         operation: Operation::Other,
         also_writes: false,
@@ -252,7 +255,7 @@ impl Script {
 
     /// The arguments' words, as hashes.
     pub fn words(self, words: impl Iterator<Item = u32> + Clone) -> Self {
-        self.with(|call| call.facts.arg_words = words.clone().collect())
+        self.with(|call| call.facts.arg_words = Some(words.clone().collect()))
     }
 
     /// The words of a search query, as hashes.
@@ -429,6 +432,7 @@ impl Script {
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
                 calls: progress.calls(),
+                new_results: progress.new_results(),
                 round,
             };
             // The detector observes before the history has the event.

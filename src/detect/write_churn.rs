@@ -29,7 +29,7 @@ pub struct WriteChurn {
     unchanged: Streak,
     rewrites: Streak,
     plans: Streak,
-    /// In the latest plan.
+    /// The steps of the latest plan that are done.
     plan_steps_done: u16,
 }
 

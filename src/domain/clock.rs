@@ -8,7 +8,7 @@
 
 use std::{
     sync::OnceLock,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -91,6 +91,12 @@ fn large_difference_between(time: SystemTime, wall: SystemTime) -> Option<Durati
 )]
 pub fn wall_now() -> SystemTime {
     SystemTime::now()
+}
+
+/// Milliseconds since 1970; 0 for an earlier time.
+pub fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A time that never jumps.

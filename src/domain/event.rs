@@ -64,6 +64,14 @@ pub enum Args {
 }
 
 impl Args {
+    /// The bytes that were sent.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Hash(text) => text.len(),
+            Self::Unknown => 0,
+        }
+    }
+
     /// The arguments as they were sent; empty if they were not, or only as a hash.
     pub fn as_text(&self) -> &str {
         match self {
@@ -162,7 +170,7 @@ pub enum Channel {
 pub struct Cost {
     pub input_tokens: i64,
     pub output_tokens: i64,
-    /// Of the input tokens, those read from the model's cache.
+    /// The part of the input tokens that was read from the model's cache.
     pub cached_input_tokens: i64,
     pub usd: f64,
 }

@@ -13,10 +13,10 @@ pub struct FrozenSession {
     pub labels: Arc<Labels>,
     /// The arrival time of its latest input.
     pub last_seen: SystemTime,
-    /// What later events cannot rebuild: counts, costs, the loops that were reported, recent
-    /// event ids. It has no text of an agent.
+    /// The state that later events cannot rebuild: counts, costs, the loops that were
+    /// reported, recent event ids. It has no text of an agent.
     pub head: Vec<u8>,
-    /// What the detectors have seen lately. It quotes agents. `None`: only the head was
+    /// The recent observations of the detectors. It quotes agents. `None`: only the head was
     /// saved, and the detectors begin again.
     pub window: Option<Vec<u8>>,
 }

@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Tenant, TenantKey, sanitize};
+use super::{Tenant, TenantKey, clock, sanitize};
 
 /// A session's id: its tenant, and an id chosen by the caller. The caller's id is
 /// printable, without white space and 1 to 256 bytes long, so that it is safe in
@@ -160,8 +160,7 @@ impl VerdictId {
 
     /// An id before those of all verdicts issued at this time or later.
     pub fn lower_bound_at(time: SystemTime) -> Self {
-        let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(millis.as_millis() << Self::RANDOM_BITS)
+        Self(u128::from(clock::millis(time)) << Self::RANDOM_BITS)
     }
 
     pub fn parse(text: &str) -> Option<Self> {

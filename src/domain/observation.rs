@@ -1,6 +1,6 @@
 //! What the detectors observe: an event with its facts and signatures.
 
-use std::{num::NonZeroU64, time::SystemTime};
+use std::{num::NonZeroU64, sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -76,11 +76,14 @@ pub struct EventPosition {
     /// How many calls all agents had made since the last message of the user or the
     /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,
+    /// How often a call of any agent had returned something new. Counted only while a
+    /// session has several agents.
+    pub new_results: u32,
     /// `None`: the event is a round by itself.
     pub round: Option<Sig>,
 }
 
-/// What the session with all its agents has used.
+/// The usage of the session with all its agents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageDelta {
     /// At the previous observation.
@@ -180,8 +183,14 @@ pub struct CallFacts {
     pub moves_world: bool,
     /// What the call acted on; `None`: unknown.
     pub target: Option<Sig>,
+    /// The directory to which a command line changes, unless it is the one in which the
+    /// agent works.
+    pub directory: Option<Sig>,
     /// The requested lines of the target, first and last, from 1; `None`: all.
     pub lines: Option<(u32, u32)>,
+    /// An argument beside the target and its lines may choose a part of it: pages, a
+    /// question about it.
+    pub may_read_part: bool,
     /// The arguments without their numbers and without the order of their words.
     pub loose_args: Option<Sig>,
     /// The arguments without the order of their words.
@@ -189,11 +198,11 @@ pub struct CallFacts {
     /// The words of the arguments. Empty unless there are enough for two calls to
     /// differ in one word and still overlap by nine tenths.
     pub arg_words: WordHashes,
-    /// The words of a program whose answer is a short datum or that finds nothing; empty for
-    /// other calls.
+    /// The words of a program whose answer is a short datum or that finds nothing, or of a
+    /// call whose answer those about other objects may share; empty for other calls.
     pub program: ProgramWords,
     /// The distinct words of a search query, sorted; `None`: no query, or a short one.
-    pub query_words: Option<Box<[u32]>>,
+    pub query_words: Option<Arc<[u32]>>,
     pub outcome: Option<Outcome>,
     /// Everything that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -229,6 +238,8 @@ pub struct CallFacts {
     /// By the tool's name it reads and changes nothing: `get_text`,
     /// `browser_snapshot`.
     pub is_read_only: bool,
+    /// By the tool's name it acts on something: `click`, `send_mail`.
+    pub may_act: bool,
     /// The content of the file after a write, or as read; `None`: unknown.
     pub content: Option<Sig>,
     /// The `state_hash` after the call; `None`: unknown.
@@ -256,6 +267,29 @@ impl ProgramWords {
             && !differs_in_numbers_only
     }
 
+    /// The words with those of the tool's name.
+    pub fn with_tool(self, tool: Sig) -> Self {
+        let [first, second] = [tool.get() & 127, tool.get() >> 7 & 127];
+        Self {
+            words: self.words | 1 << first | 1 << second,
+            ..self
+        }
+    }
+
+    /// Whether two calls that share words name different objects: each has a few words of
+    /// its own, as many as the other, or another number.
+    pub fn names_another_object(self, other: Self) -> bool {
+        const SHARED_MIN: u32 = 2;
+        const OWN_MAX: u32 = 3;
+        let shared = self.words & other.words;
+        let own = [self, other].map(|program| (program.words & !shared).count_ones());
+        shared.count_ones() >= SHARED_MIN
+            && match own {
+                [0, 0] => self.numbers != other.numbers,
+                [here, there] => here == there && here <= OWN_MAX,
+            }
+    }
+
     pub fn is_part_of(self, other: Self) -> bool {
         self.words & other.words == self.words
     }
@@ -275,9 +309,9 @@ impl ProgramWords {
     }
 }
 
-/// Hashes of words in their order, because few are ever compared. Most arguments
-/// fit inline, without an allocation.
-pub type WordHashes = SmallVec<[u32; 32]>;
+/// Hashes of words in their order, because few are ever compared. `None`: there are none,
+/// as in most calls.
+pub type WordHashes = Option<Arc<[u32]>>;
 
 /// What an answer says, apart from its words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -347,6 +381,17 @@ impl CallFacts {
             && !self.is_read_only
             && !self.failed()
             && self.state.is_none()
+    }
+
+    /// Distinguishes the outcome from that of the same command in another directory. The
+    /// same failure there is the same failure.
+    pub fn mark_directory(&mut self) {
+        let Some(directory) = self.directory.filter(|_| !self.failed()) else {
+            return;
+        };
+        for outcome in [&mut self.masked_outcome, &mut self.raw_outcome] {
+            *outcome = Sig::new(outcome.get() ^ directory.get().rotate_left(1));
+        }
     }
 
     /// A write or edit that is not known to have failed.

@@ -1,4 +1,4 @@
-//! What operators say of verdicts.
+//! Ratings of verdicts by operators.
 
 use std::time::SystemTime;
 

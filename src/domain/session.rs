@@ -40,7 +40,7 @@ impl SessionStatus {
     }
 }
 
-/// What a session has used so far.
+/// The usage of a session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     pub events: i64,
@@ -80,7 +80,7 @@ pub struct SessionView {
     pub snoozed_until: Option<SystemTime>,
     /// The strongest action in force for its agents.
     pub standing: Option<Standing>,
-    /// What was sent after a termination of the session or of its sub-agents.
+    /// The cost of events after a termination of the session or of its sub-agents.
     pub disobeyed: Waste,
 }
 
@@ -112,7 +112,7 @@ impl SessionView {
     }
 }
 
-/// What a start of the service has restored.
+/// The sessions that a start of the service has restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredSummary {
     pub started_at: SystemTime,

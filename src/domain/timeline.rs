@@ -1,4 +1,4 @@
-//! What led to a session's verdicts, as operators see it.
+//! The events that led to a session's verdicts, as operators see them.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -10,7 +10,7 @@ pub struct SessionDetail {
     pub view: SessionView,
     /// Oldest first.
     pub timeline: Vec<TimelineEntry>,
-    /// One for each detector named in the verdicts.
+    /// An explanation of each detector that the verdicts name.
     pub explanations: Vec<(Arc<str>, DetectorExplanation)>,
 }
 
@@ -78,7 +78,7 @@ pub struct DetectorExplanation {
     pub rule: &'static str,
     /// How many occurrences make a finding.
     pub threshold: String,
-    /// What prevents a finding.
+    /// The circumstance that prevents a finding.
     pub would_not_fire_if: &'static str,
 }
 

@@ -77,8 +77,8 @@ impl Sketch {
     pub const WORDS_MAX: usize = 512;
     /// A turn with more numbers is a table.
     pub const NUMBERS_MAX: usize = 128;
-    /// As many as a paragraph has; a reworded turn is usually shorter. Of more stems
-    /// the lowest hashes are stored.
+    /// The stems of a paragraph; a reworded turn is usually shorter. Of a longer turn the
+    /// lowest hashes are stored.
     pub const STEMS_MAX: usize = 64;
 
     pub fn is_empty(&self) -> bool {

@@ -128,7 +128,7 @@ pub struct VerdictRecord {
     /// The session's profile.
     pub profile: Arc<str>,
     pub effect: Effect,
-    /// Where the record is in the audit log. `None`: it is not on disk.
+    /// The position of the record in the audit log. `None`: it is not on disk.
     pub position: Option<ChainHead>,
 }
 
@@ -211,7 +211,7 @@ pub struct RecoveredState {
     pub agents: Vec<(SessionId, AgentId, EncodedRecord)>,
     /// Snoozed sessions, and until when.
     pub snoozes: Vec<(SessionId, SystemTime)>,
-    /// What was sent after terminations that are in force, with their ids.
+    /// The cost of events after terminations that are in force, with their ids.
     pub disobeyed: Vec<(SessionId, AgentId, VerdictId, Waste)>,
     /// There are no data from before this time. `None`: nothing was restored.
     pub data_since: Option<SystemTime>,
@@ -294,12 +294,12 @@ pub struct Evidence {
     pub excerpt: String,
 }
 
-/// What a loop has cost since its first event.
+/// The cost of a loop since its first event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waste {
     pub events: i64,
     pub tokens: i64,
-    /// Of the tokens, those read from the model's cache.
+    /// The part of `tokens` that was read from the model's cache.
     pub cached_tokens: i64,
     pub usd: f64,
 }

@@ -6,13 +6,15 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{
-    Profile, batch::CallBatch, draft::Drafts, members::build_members, standing::StandingLoops,
+    Profile, batch::CallBatch, draft::Drafts, members::build_members, session::ObservationContext,
+    standing::StandingLoops,
 };
 use crate::{
     detect::{CallText, Detectors, History},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Event, Finding, LazyBox, LoopMember,
-        Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict, Waste,
+        AgentId, CallFacts, CallKind, Cost, DetectorId, DetectorOutcome, Event, Finding, LazyBox,
+        LoopMember, Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict,
+        Waste,
     },
     facts::FactExtractor,
     policy::{
@@ -33,6 +35,8 @@ pub(super) struct Agent {
     rules: RuleStates,
     pub policy: AgentPolicy,
     pub drafts: Drafts,
+    /// The first directory that a command line named: where the agent works.
+    directory: Option<Sig>,
     /// The cost of its own events; events of other agents are not part of its loops.
     #[serde(skip)]
     pub totals: Waste,
@@ -78,12 +82,26 @@ impl Agent {
             rules: RuleStates::default(),
             policy: AgentPolicy::default(),
             drafts: Drafts::default(),
+            directory: None,
             totals: Waste::default(),
             detectors_bytes: 0,
             batch: CallBatch::default(),
             termination: None,
             standing: LazyBox::default(),
         }
+    }
+
+    /// Compares the directory of a call with the one in which the agent works: `cd app &&
+    /// make` is `make` for an agent that always writes it so.
+    pub fn locate_call(&mut self, facts: &mut CallFacts) {
+        self.directory = self.directory.or(facts.directory);
+        facts.directory = self.other_directory(facts.directory);
+        facts.mark_directory();
+    }
+
+    /// The directory, unless it is the one in which the agent works.
+    pub fn other_directory(&self, directory: Option<Sig>) -> Option<Sig> {
+        directory.filter(|_| directory != self.directory)
     }
 
     /// Runs the detectors and the rules on an observation, adds it to the history and
@@ -218,18 +236,17 @@ impl Agent {
         self.termination.is_some()
     }
 
-    /// Renders the texts of a verdict while the history still has the cited calls.
-    /// `call` and `words` are those of the present event, if it is a call, and
-    /// `repetition_start` is the character at which a text begins to repeat itself.
+    /// Renders the texts of a verdict while the history still has the cited calls. `obs`
+    /// is the event that the verdict answers.
     pub fn render_verdict(
         &self,
         decision: &Decision,
-        (call, words): (Option<Sig>, &CallText<'_>),
+        obs: &ObservationContext<'_>,
         used: UsageDelta,
-        repetition_start: u64,
-        (profile, facts): (&Profile, &FactExtractor),
+        profile: &Profile,
+        facts: &FactExtractor,
     ) -> RenderedVerdict {
-        let current = call.map(|call| (call, words.args));
+        let current = obs.call.map(|call| (call, obs.words.args));
         let (members, first_operation) =
             build_members(&decision.calls, &self.history, current, facts);
         if decision.refusals > 0 {
@@ -242,10 +259,10 @@ impl Agent {
         }
         let evidence = &decision.evidence;
         let context = TemplateContext::new(
-            (evidence.count, evidence.period, evidence.similarity),
+            evidence,
             first_operation.unwrap_or(Operation::Other).verb(),
             &members,
-            (&evidence.excerpt, repetition_start),
+            obs.repetition_start,
         );
         let context = match profile.detect.budget.own.reached_cap(&used) {
             Some(reached) => context.with_budget(reached.unit, reached.used, reached.cap),

@@ -5,17 +5,16 @@
 //! never withheld. Each tenant has its own breaker, so that one tenant's storm does
 //! not affect another.
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::Ordering::Relaxed,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed, time::SystemTime};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::{EngineContext, tenant::Tenants};
-use crate::{domain::SessionId, telemetry::Metrics};
+use crate::{
+    domain::{SessionId, clock},
+    telemetry::Metrics,
+};
 
 /// `[breaker]`
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -157,13 +156,10 @@ impl TerminationWindow {
     /// Drops the slices before the window, and returns the number of the current
     /// slice.
     fn advance(&mut self, settings: &BreakerSettings, now: SystemTime) -> u64 {
-        let millis = now
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_millis();
         let slice_millis =
             (u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(WINDOW_SLICES)).max(1);
-        let slice = u64::try_from(millis / slice_millis).unwrap_or(u64::MAX);
+        let slice =
+            u64::try_from(u128::from(clock::millis(now)) / slice_millis).unwrap_or(u64::MAX);
         let previous = std::mem::replace(&mut self.slice_millis, slice_millis);
         if previous != slice_millis {
             // Slices keep their time: they are renumbered for the new length.
@@ -194,7 +190,7 @@ impl TerminationWindow {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 

@@ -237,7 +237,7 @@ pub(super) struct PostMortemCache {
 
 #[derive(Default)]
 struct PostMortemEntries {
-    /// By the generation of the tombstone, with the bytes: the lowest is the oldest.
+    /// The entries and their bytes by the generation of the tombstone, oldest first.
     by_generation: BTreeMap<u64, (usize, Arc<PostMortem>)>,
     bytes: usize,
 }

@@ -1,63 +1,60 @@
-//! What was sent after a termination. Nothing of it is recorded or checked, but its number
-//! and cost are kept, and reported at 1, 10, 100, … events.
+//! Counts the events that a client sends after a termination. They are not recorded or
+//! checked; their number and cost are reported at 1, 10, 100, … events.
 //!
-//! The counts are apart from the sessions: they are the same for a live session with a
+//! The counts are kept outside the sessions: they are the same for a live session with a
 //! terminated sub-agent, a tombstone, and a session that has ended since.
 
 use std::{
-    collections::{HashMap, HashSet},
-    mem,
+    collections::HashSet,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Engine;
 use crate::domain::{Action, AgentId, Cost, Effect, SessionId, Verdict, VerdictId, Waste};
 
-/// What arrives so soon after a termination was already under way.
+/// An event that arrives this soon after a termination was already under way.
 pub const UNDER_WAY: Duration = Duration::from_secs(2);
 
-/// How many sessions are counted, in two halves: when one is full, the other, with those
-/// that were idle for longer, is dropped.
-const HALF_MAX: usize = if cfg!(test) { 8 } else { 32_768 };
+/// How many sessions are counted. Above it the counts of the one that was idle for longest
+/// are dropped.
+const SESSIONS_MAX: usize = if cfg!(test) { 16 } else { 65_536 };
 
 /// The counts of one terminated session or sub-agent.
 #[derive(Clone, Copy, Debug)]
 struct Disobedience {
     termination: VerdictId,
     /// From then on the broker can know of the termination.
-    told_at: SystemTime,
+    sendable_at: SystemTime,
     waste: Waste,
 }
 
 type AgentCounts = SmallVec<[(AgentId, Disobedience); 1]>;
 
 /// The counts of all sessions that went on.
-#[derive(Default)]
-pub(super) struct DisobedienceLog(Mutex<Halves>);
+pub(super) struct DisobedienceLog(Mutex<LruCache<SessionId, AgentCounts>>);
 
-#[derive(Default)]
-struct Halves {
-    recent: HashMap<SessionId, AgentCounts>,
-    older: HashMap<SessionId, AgentCounts>,
+impl Default for DisobedienceLog {
+    fn default() -> Self {
+        // A cache with a bound allocates for all entries at once, and most services have
+        // few: `get_or_insert` enforces the bound.
+        Self(Mutex::new(LruCache::unbounded()))
+    }
 }
 
-impl Halves {
-    fn get(&self, id: &SessionId) -> Option<&AgentCounts> {
-        self.recent.get(id).or_else(|| self.older.get(id))
+/// The counts of a session, which is the most recently used one after the call.
+fn get_or_insert<'a>(
+    log: &'a mut LruCache<SessionId, AgentCounts>,
+    id: &SessionId,
+) -> &'a mut AgentCounts {
+    if log.len() >= SESSIONS_MAX && !log.contains(id) {
+        log.pop_lru();
     }
-
-    fn get_or_insert(&mut self, id: &SessionId) -> &mut AgentCounts {
-        if !self.recent.contains_key(id) && self.recent.len() >= HALF_MAX {
-            self.older = mem::take(&mut self.recent);
-        }
-        let earlier = self.older.remove(id);
-        let counts = self.recent.entry(id.clone());
-        counts.or_insert_with(|| earlier.unwrap_or_default())
-    }
+    log.get_or_insert_mut_ref(id, AgentCounts::default)
 }
 
 /// An input after a termination.
@@ -66,8 +63,8 @@ pub struct LateInput<'a> {
     pub session: &'a SessionId,
     pub termination: &'a Verdict,
     pub cost: Cost,
-    /// The termination can have been sent: its write has ended.
-    pub is_told: bool,
+    /// The termination may have been sent: its write has ended.
+    pub may_be_sent: bool,
     pub now: SystemTime,
 }
 
@@ -78,23 +75,23 @@ impl DisobedienceLog {
             session,
             termination,
             cost,
-            is_told,
+            may_be_sent,
             now,
         } = *input;
         let issued_at = termination.id.time();
         let mut log = self.0.lock();
         // Most of what arrives in time needs no entry.
-        if is_told && now < issued_at + UNDER_WAY && log.get(session).is_none() {
+        if may_be_sent && now < issued_at + UNDER_WAY && !log.contains(session) {
             return None;
         }
-        let counts = log.get_or_insert(session);
+        let counts = get_or_insert(&mut log, session);
         let known = counts
             .iter()
             .position(|(agent, _)| *agent == termination.agent);
         let position = known.unwrap_or_else(|| {
             let none = Disobedience {
                 termination: termination.id,
-                told_at: issued_at,
+                sendable_at: issued_at,
                 waste: Waste::default(),
             };
             counts.push((termination.agent.clone(), none));
@@ -104,14 +101,14 @@ impl DisobedienceLog {
         if known.termination != termination.id {
             *known = Disobedience {
                 termination: termination.id,
-                told_at: issued_at,
+                sendable_at: issued_at,
                 waste: Waste::default(),
             };
         }
-        if !is_told {
-            known.told_at = now;
+        if !may_be_sent {
+            known.sendable_at = now;
         }
-        if !is_told || now < known.told_at + UNDER_WAY {
+        if !may_be_sent || now < known.sendable_at + UNDER_WAY {
             return None;
         }
         known.waste += Waste::new(1, cost);
@@ -123,7 +120,7 @@ impl DisobedienceLog {
     pub fn total(&self, id: &SessionId, termination: Option<&Verdict>) -> Waste {
         let in_force = termination.map(|verdict| verdict.id);
         let mut total = Waste::default();
-        for (agent, counts) in self.0.lock().get(id).into_iter().flatten() {
+        for (agent, counts) in self.0.lock().peek(id).into_iter().flatten() {
             if !agent.is_main() || Some(counts.termination) == in_force {
                 total += counts.waste;
             }
@@ -134,8 +131,7 @@ impl DisobedienceLog {
     /// The sessions that have sent something after a termination.
     pub fn session_ids(&self) -> HashSet<SessionId> {
         let log = self.0.lock();
-        let sessions = log.recent.iter().chain(&log.older);
-        sessions
+        log.iter()
             .filter(|(_, counts)| counts.iter().any(|(_, known)| known.waste.events > 0))
             .map(|(id, _)| id.clone())
             .collect()
@@ -144,11 +140,10 @@ impl DisobedienceLog {
     /// Removes the counts of terminations up to this verdict.
     pub fn remove_up_to(&self, id: &SessionId, last: VerdictId) {
         let mut log = self.0.lock();
-        if log.get(id).is_some() {
-            let counts = log.get_or_insert(id);
+        if let Some(counts) = log.get_mut(id) {
             counts.retain(|(_, known)| known.termination > last);
             if counts.is_empty() {
-                log.recent.remove(id);
+                log.pop(id);
             }
         }
     }
@@ -157,10 +152,10 @@ impl DisobedienceLog {
     pub fn restore(&self, id: &SessionId, agent: AgentId, termination: VerdictId, waste: Waste) {
         let known = Disobedience {
             termination,
-            told_at: termination.time(),
+            sendable_at: termination.time(),
             waste,
         };
-        self.0.lock().get_or_insert(id).push((agent, known));
+        get_or_insert(&mut self.0.lock(), id).push((agent, known));
     }
 }
 
@@ -221,7 +216,7 @@ mod tests {
         (DisobedienceLog::default(), termination)
     }
 
-    fn late(termination: &Verdict, millis: u64, is_told: bool) -> LateInput<'_> {
+    fn late(termination: &Verdict, millis: u64, may_be_sent: bool) -> LateInput<'_> {
         LateInput {
             session: &termination.session,
             termination,
@@ -229,7 +224,7 @@ mod tests {
                 usd: 0.25,
                 ..Cost::default()
             },
-            is_told,
+            may_be_sent,
             now: termination.id.time() + Duration::from_millis(millis),
         }
     }
@@ -248,10 +243,11 @@ mod tests {
     #[test]
     fn while_the_disk_delays_the_termination_nothing_counts() {
         let (log, termination) = log_and_termination();
-        let counted = [(3_000, false), (4_900, true), (5_000, true)].map(|(millis, is_told)| {
-            let counted = log.count(&late(&termination, millis, is_told));
-            counted.map(|waste| waste.events)
-        });
+        let counted =
+            [(3_000, false), (4_900, true), (5_000, true)].map(|(millis, may_be_sent)| {
+                let counted = log.count(&late(&termination, millis, may_be_sent));
+                counted.map(|waste| waste.events)
+            });
         assert_eq!(counted, [None, None, Some(1)]);
     }
 
@@ -279,15 +275,13 @@ mod tests {
             session: SessionId::parse(&format!("s{n}")).unwrap(),
             ..(*termination).clone()
         };
-        for n in 0..10 * HALF_MAX {
+        for n in 0..10 * SESSIONS_MAX {
             log.count(&late(&of(0), 5_000, true));
             log.count(&late(&of(n), 5_000, true));
         }
-        let halves = log.0.lock();
-        assert!(halves.recent.len() <= HALF_MAX && halves.older.len() <= HALF_MAX);
-        drop(halves);
+        assert_eq!(log.0.lock().len(), SESSIONS_MAX);
         let total = |n: usize| log.total(&of(n).session, Some(&of(n))).events;
-        assert_eq!(total(0), 10 * HALF_MAX as i64 + 1);
+        assert_eq!(total(0), 10 * SESSIONS_MAX as i64 + 1);
         assert_eq!(total(1), 0);
     }
 

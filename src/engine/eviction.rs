@@ -70,7 +70,8 @@ impl DeadlineQueue {
     }
 }
 
-/// What needs memory. It decides which share of the budget may be in use.
+/// The reason for which memory is needed. It decides which share of the budget may be in
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryUse {
     SessionOrAgent,
@@ -88,7 +89,7 @@ impl MemoryUse {
     }
 }
 
-/// From here on idle sessions expire sooner.
+/// Above this share of the memory budget idle sessions expire sooner.
 const EARLY_EVICTION_PERCENT: usize = 75;
 
 /// The number of slots checked to make room for one input, so that it does not
@@ -180,19 +181,14 @@ impl Engine {
         let (idle_max, tenant) = (self.idle_max(), ctx.tenant);
         let mut more = false;
         for queue in [&tenant.without_verdicts, &tenant.with_verdicts] {
-            more |= (0..max).all(|_| {
-                let evicted = self.evict_first_if_idle(queue, idle_max, EvictionReason::Idle, now);
-                evicted.is_some()
-            });
+            more |= (0..max)
+                .all(|_| self.evict_first_if_idle(queue, idle_max, EvictionReason::Idle, now));
         }
         // Each eviction lowers the memory usage, so the idle time is read each time.
         more |= (0..max).all(|_| {
             let idle = ctx.current_idle_max();
             let queue = &tenant.without_verdicts;
-            idle < idle_max
-                && self
-                    .evict_first_if_idle(queue, idle, EvictionReason::Pressure, now)
-                    .is_some()
+            idle < idle_max && self.evict_first_if_idle(queue, idle, EvictionReason::Pressure, now)
         });
         let before = closed_entries(tenant);
         self.evict_tombstones(ctx, now, max);
@@ -200,23 +196,25 @@ impl Engine {
     }
 
     /// Checks the first session of a queue and removes it if it was idle for this
-    /// long. `None`: there is none to check. The queue is ordered by the time when
-    /// each session will have been idle for `idle_secs_max`, as of its last check.
+    /// long. Returns false if there is none to check. The queue is ordered by the time
+    /// when each session will have been idle for `idle_secs_max`, as of its last check.
     fn evict_first_if_idle(
         &self,
         queue: &DeadlineQueue,
         idle: Duration,
         reason: EvictionReason,
         now: SystemTime,
-    ) -> Option<()> {
+    ) -> bool {
         let due = now + self.idle_max().saturating_sub(idle);
-        let (key, id) = queue.pop_if(|key| key.deadline <= due)?;
+        let Some((key, id)) = queue.pop_if(|key| key.deadline <= due) else {
+            return false;
+        };
         if !self.requeue_if_active(&id, key, idle, now)
             && self.remove_if_idle(&id, key.generation, idle, now)
         {
             self.state.metrics.count_session_eviction(reason);
         }
-        Some(())
+        true
     }
 
     /// Removes tombstones that have expired or exceed the limits. Tombstones of
@@ -356,8 +354,7 @@ impl Engine {
                 if ctx.has_room(memory_use) {
                     return;
                 }
-                let evicted = self.evict_first_if_idle(queue, idle, EvictionReason::Pressure, now);
-                if evicted.is_none() {
+                if !self.evict_first_if_idle(queue, idle, EvictionReason::Pressure, now) {
                     break;
                 }
             }

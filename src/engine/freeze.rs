@@ -17,7 +17,7 @@ use crate::{
     text::HashKey,
 };
 
-/// What thawing a session has restored.
+/// How much of a session has been restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThawOutcome {
     /// All of it.

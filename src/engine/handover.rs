@@ -234,10 +234,10 @@ impl<'a> SessionHandover<'a> {
         replayer: &Replayer,
         now: SystemTime,
     ) -> CallCheck {
-        let signature = self.engine.config.load().facts.call_signature(call);
+        let planned = self.engine.config.load().facts.planned_call(call);
         let session = self.build_detached(id, shared, replayer, now);
         session.map_or_else(CallCheck::default, |(session, _)| {
-            session.check_call(agent, signature)
+            session.check_call(agent, planned)
         })
     }
 

@@ -6,17 +6,17 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::SystemTime,
 };
 
 use parking_lot::Mutex;
 
 use crate::{
-    domain::{Effect, Labels, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    domain::{Effect, Labels, Verdict, VerdictId, VerdictRecord, VerdictSink, clock},
     text::KeySeeds,
 };
 
-/// Where ids and keys come from.
+/// The source of ids and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunMode {
     /// Random, for a server.
@@ -97,15 +97,13 @@ impl VerdictIdGenerator {
     /// A version 7 UUID: milliseconds, then random bits. If the clock stops
     /// or goes back, the last id plus one.
     fn next(&mut self, now: SystemTime) -> VerdictId {
-        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let random = self
             .random_state
             .as_ref()
             .map_or(0, |state| state.hash_one(self.last));
         let mut bytes = [0; 10];
         bytes[..8].copy_from_slice(&random.to_be_bytes());
-        let id = uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid();
+        let id = uuid::Builder::from_unix_timestamp_millis(clock::millis(now), &bytes).into_uuid();
         self.last = id.as_u128().max(self.last.saturating_add(1));
         VerdictId(self.last)
     }

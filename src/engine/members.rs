@@ -10,9 +10,9 @@ use crate::{
     text::call_key::{is_explaining, parse_args},
 };
 
-/// Arguments of a member for a person.
+/// The most arguments of a member that a person is shown.
 const ARGS_SHOWN_MAX: usize = 4;
-/// Characters of one value, and of all of a member's arguments.
+/// The most characters of one value, and of all arguments of a member.
 const VALUE_CHARS_MAX: usize = 40;
 const ARGS_CHARS_MAX: usize = 120;
 
@@ -59,8 +59,8 @@ pub(super) fn build_members(
     (members, first_operation)
 }
 
-/// Names of two arguments that are a way from one place to another.
-const WAYS: [(&str, &str); 7] = [
+/// The names of two arguments that are the ends of a route.
+const ROUTES: [(&str, &str); 7] = [
     ("from", "to"),
     ("origin", "destination"),
     ("source", "destination"),
@@ -71,8 +71,8 @@ const WAYS: [(&str, &str); 7] = [
 ];
 
 /// The arguments that differ from those of the other calls of the same tool, as
-/// `name=value, …`, and both ends of a way as `ZRH→LIS`; without other calls, all. What the
-/// target says is left out.
+/// `name=value, …`, and the ends of a route as `ZRH→LIS`; without other calls, all of them.
+/// An argument that equals the target is left out.
 fn describe_difference(
     entries: &Map<String, Value>,
     others: &[&Map<String, Value>],
@@ -82,16 +82,16 @@ fn describe_difference(
         others.is_empty() || others.iter().any(|other| other.get(name) != Some(value))
     };
     let shown = |(name, value): &(&String, &Value)| {
-        let is_told = is_explaining(name) || value.as_str() == Some(target);
-        !is_told && differs(name, value)
+        let is_redundant = is_explaining(name) || value.as_str() == Some(target);
+        !is_redundant && differs(name, value)
     };
-    let way = find_way(entries).filter(|way| way.iter().any(shown));
-    let arrow = way.map(|[(_, from), (_, to)]| format!("{}→{}", quote(from), quote(to)));
-    let in_way = |name: &String| way.is_some_and(|way| way.iter().any(|(end, _)| *end == name));
+    let route = find_route(entries).filter(|ends| ends.iter().any(shown));
+    let arrow = route.map(|[(_, from), (_, to)]| format!("{}→{}", quote(from), quote(to)));
+    let is_end = |name: &String| route.is_some_and(|ends| ends.iter().any(|(end, _)| *end == name));
     let others = entries
         .iter()
         .filter(shown)
-        .filter(|(name, _)| !in_way(name));
+        .filter(|(name, _)| !is_end(name));
     let named = others.map(|(name, value)| {
         format!(
             "{}={}",
@@ -104,10 +104,10 @@ fn describe_difference(
     sanitize::quote(&joined, ARGS_CHARS_MAX)
 }
 
-/// The two arguments that are a way, if both are short values.
-fn find_way(entries: &Map<String, Value>) -> Option<[(&String, &Value); 2]> {
-    let mut ways = WAYS.iter();
-    ways.find_map(|(from, to)| {
+/// The two arguments that are the ends of a route, if both are short values.
+fn find_route(entries: &Map<String, Value>) -> Option<[(&String, &Value); 2]> {
+    let mut routes = ROUTES.iter();
+    routes.find_map(|(from, to)| {
         let ends = [entries.get_key_value(*from)?, entries.get_key_value(*to)?];
         let is_place = |value: &Value| match value {
             Value::String(text) => !text.is_empty() && text.chars().count() <= VALUE_CHARS_MAX,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_two_short_values_are_a_way() {
+    fn only_two_short_values_are_a_route() {
         let shown = |json: &str| describe_difference(&object(json), &[], "");
         assert_eq!(shown(r#"{"origin": "a", "destination": 2}"#), "a→2");
         assert_eq!(shown(r#"{"from": "ZRH"}"#), "from=ZRH");

@@ -292,7 +292,7 @@ fn rating_verdict(
     }
 }
 
-/// In the largest unit that is exact.
+/// Formats a duration in the largest unit that is exact.
 fn format_duration(secs: u64) -> String {
     match secs {
         hours if hours % 3_600 == 0 => format!("{} h", hours / 3_600),

@@ -61,7 +61,7 @@ pub(super) struct Severity {
 }
 
 impl Severity {
-    /// Of sessions in a loop, and of those that went on after their termination.
+    /// The rank of sessions in a loop, and of those that went on after their termination.
     const RUNNING_RANK: u8 = 3;
 
     pub fn new(status: SessionStatus, trend: f64, wasted: Waste, last: Option<&Verdict>) -> Self {

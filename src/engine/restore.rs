@@ -20,7 +20,7 @@ use crate::domain::{EncodedRecord, RecoveredState, RestoredSummary, SessionId, T
 /// may be one of them.
 const LOST_MAX: usize = if cfg!(test) { 16 } else { 65_536 };
 
-/// What the start has restored, and what it could not.
+/// The sessions that the start has restored, and those that it could not.
 #[derive(Default)]
 pub(super) struct RestoreLog {
     pub summary: Mutex<Option<RestoredSummary>>,
@@ -30,7 +30,7 @@ pub(super) struct RestoreLog {
 /// Sessions that were open when the previous process stopped and could not be restored.
 #[derive(Default)]
 struct LostSessions {
-    /// Those for which there was no room, until they begin again.
+    /// Sessions for which there was no room, until they begin again.
     ids: HashSet<SessionId>,
     /// Until then each session that begins may be one that was lost: the saved sessions
     /// could not be read, or some were removed.

@@ -20,6 +20,7 @@ use deltas::draft_key;
 pub(super) use frozen::Dependencies;
 pub use frozen::ThawError;
 use verdict_history::VerdictHistory;
+pub(super) use verdicts::ObservationContext;
 
 use super::{
     EngineContext, Profile, RecordError, agent::Agent, closed::CarryOver,

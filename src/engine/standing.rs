@@ -33,9 +33,11 @@ struct StandingLoop {
     progress: u32,
     /// Its distinct calls.
     calls: SmallVec<[Sig; 4]>,
+    /// Where they were made when its verdicts were given; `None`: where the agent works.
+    directories: SmallVec<[Option<Sig>; 1]>,
     /// Its calls are refused.
     is_blocked: bool,
-    /// Not saved apart from the session's verdicts, because agents wrote it.
+    /// It is saved only with the session's verdicts, because it quotes agents.
     #[serde(skip)]
     verdict: Option<Arc<Verdict>>,
     /// Not saved, for the same reason.
@@ -43,7 +45,7 @@ struct StandingLoop {
     call_keys: Vec<CallKey>,
 }
 
-/// What a check of a call finds.
+/// The finding of a check of a call.
 pub(super) struct StandingCall {
     pub action: Action,
     pub verdict: Option<Arc<Verdict>>,
@@ -54,13 +56,21 @@ impl StandingLoops {
     const LOOPS_MAX: usize = 16;
     /// Calls of a loop, and keys in an answer.
     const CALLS_MAX: usize = 64;
+    /// Directories of a loop. In a further one its calls are not refused.
+    const DIRECTORIES_MAX: usize = 16;
 
     /// Adds a verdict that is not a shadow verdict. `calls` are the signatures of its
-    /// members.
-    pub fn add(&mut self, verdict: &Arc<Verdict>, calls: &[Sig], progress: u32) {
+    /// members, `directory` is that of the last.
+    pub fn add(
+        &mut self,
+        verdict: &Arc<Verdict>,
+        (calls, directory): (&[Sig], Option<Sig>),
+        progress: u32,
+    ) {
         let (Some(action), Some(id)) = (verdict.effective_action(), verdict.loop_id) else {
             return;
         };
+        // Find the loop, or add it.
         let position = self.loops.iter().position(|known| known.id == id);
         let position = position.unwrap_or_else(|| {
             self.make_room();
@@ -71,6 +81,7 @@ impl StandingLoops {
                 since: verdict.time,
                 progress,
                 calls: SmallVec::new(),
+                directories: SmallVec::new(),
                 is_blocked: false,
                 verdict: None,
                 call_keys: Vec::new(),
@@ -80,6 +91,7 @@ impl StandingLoops {
         let Some(known) = self.loops.get_mut(position) else {
             return;
         };
+        // Record what holds now, for which calls and where.
         known.progress = progress;
         known.is_blocked |= action == Action::Block;
         if action >= known.action {
@@ -92,6 +104,11 @@ impl StandingLoops {
             if known.calls.len() < Self::CALLS_MAX && !known.calls.contains(sig) {
                 known.calls.push(*sig);
             }
+        }
+        if known.directories.len() < Self::DIRECTORIES_MAX
+            && !known.directories.contains(&directory)
+        {
+            known.directories.push(directory);
         }
         known.add_call_keys(verdict);
     }
@@ -134,12 +151,19 @@ impl StandingLoops {
         })
     }
 
-    /// The action that holds for this call, from ASK up. A caller that cannot perform it
-    /// refuses the call.
-    pub fn check(&self, call: Sig, progress: u32, policy: &AgentPolicy) -> Option<StandingCall> {
-        let loops = self.loops.iter();
-        let of_call =
-            loops.filter(|known| known.holds(progress, policy) && known.calls.contains(&call));
+    /// The action that holds for this call in this directory, from ASK up. A caller that
+    /// cannot perform it refuses the call.
+    pub fn check(
+        &self,
+        (call, directory): (Sig, Option<Sig>),
+        progress: u32,
+        policy: &AgentPolicy,
+    ) -> Option<StandingCall> {
+        let of_call = self.loops.iter().filter(|known| {
+            known.holds(progress, policy)
+                && known.calls.contains(&call)
+                && known.directories.contains(&directory)
+        });
         let checked = of_call.filter_map(|known| {
             let action = match known.action {
                 _ if known.is_blocked => Action::Block,
@@ -209,7 +233,13 @@ impl StandingLoops {
             } else {
                 0
             };
+            let directories = if known.directories.spilled() {
+                known.directories.capacity() * size_of::<Option<Sig>>()
+            } else {
+                0
+            };
             spilled
+                + directories
                 + known.call_keys.capacity() * size_of::<CallKey>()
                 + known.verdict.as_ref().map_or(0, |v| v.memory_bytes())
         });
@@ -275,13 +305,14 @@ mod tests {
         for (id, first) in [(1, 0u8), (2, 50)] {
             let calls = sigs(u64::from(first)..u64::from(first) + 50);
             let blocked = verdict(id, Action::Block, first..first + 50);
-            standing.add(&blocked, &calls, 0);
+            standing.add(&blocked, (&calls, None), 0);
         }
         let current = standing.current(0, &policy()).unwrap();
         assert_eq!(current.blocked.len(), 64);
         let mut standing = StandingLoops::default();
-        standing.add(&verdict(1, Action::Block, 0..100), &sigs(0..100), 0);
-        let check = |n: u64| standing.check(Sig::new(n + 1), 0, &policy());
+        let calls = sigs(0..100);
+        standing.add(&verdict(1, Action::Block, 0..100), (&calls, None), 0);
+        let check = |n: u64| standing.check((Sig::new(n + 1), None), 0, &policy());
         assert!(check(63).is_some());
         assert!(check(64).is_none());
     }
@@ -295,7 +326,8 @@ mod tests {
             } else {
                 Action::Block
             };
-            standing.add(&verdict(id, action, 0..1), &sigs(id..id + 1), 0);
+            let calls = sigs(id..id + 1);
+            standing.add(&verdict(id, action, 0..1), (&calls, None), 0);
         }
         assert_eq!(standing.loops.len(), StandingLoops::LOOPS_MAX);
         assert!(standing.loops.iter().any(|known| known.id == LoopId(3)));

@@ -80,7 +80,7 @@ impl TenantState {
 }
 
 pub(super) struct Tenants {
-    /// Not in the map, because without tokens it is the only tenant.
+    /// The only tenant without tokens, so it is not in the map.
     default: TenantState,
     others: DashMap<Tenant, Arc<TenantState>, foldhash::quality::RandomState>,
     /// The number of tenants that share the limits.

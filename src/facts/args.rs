@@ -169,6 +169,8 @@ pub(super) struct NotableArguments<'a> {
     pub asks_to_wait: bool,
     /// An argument selects a change: `action: "update"`, `method: "POST"`.
     pub asks_to_change: bool,
+    /// There are arguments whose names say nothing: they may choose a part of the target.
+    pub has_others: bool,
     /// All arguments explain the call or limit it.
     is_only_explained: bool,
     lines: LineArguments,
@@ -273,6 +275,7 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
             }
             kept = true;
             let role = arguments::classify_argument(&name.0);
+            self.notable.has_others |= !role.is_relevant();
             // Values without a role are not captured: the texts of an edit have escapes and
             // would be copied.
             let is_wanted = role.is_relevant()

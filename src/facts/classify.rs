@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use super::{
-    FactExtractor,
+    FactExtractor, OutcomeFacts,
     args::NotableArguments,
     outcome::{CallTexts, TextHashes},
+    poll,
     readings::Question,
 };
 use crate::{
-    domain::{CallKind, Outcome, ToolCall},
+    domain::{AnswerKind, CallKind, Outcome, ToolCall},
     text::{failure_report, outage, sql},
     tools::{
         ToolClass, command_effect,
@@ -19,6 +20,7 @@ use crate::{
 };
 
 /// What a call does.
+#[derive(Debug)]
 pub(super) struct CallAction {
     pub class: ToolClass,
     /// A part of a command line changes a file, whatever the whole does.
@@ -28,6 +30,8 @@ pub(super) struct CallAction {
     /// A command line that acts on no particular file.
     pub is_on_line: bool,
     pub moves_world: bool,
+    /// It waits before it does anything else.
+    pub waits_first: bool,
 }
 
 impl From<ToolClass> for CallAction {
@@ -38,6 +42,7 @@ impl From<ToolClass> for CallAction {
             lines_shown: None,
             is_on_line: false,
             moves_world: false,
+            waits_first: class == ToolClass::Poll,
         }
     }
 }
@@ -101,6 +106,7 @@ fn classify_shell_call<'a>(
     args: &mut NotableArguments<'a>,
 ) -> CallAction {
     let reported_target = Some(call.target.as_str()).filter(|target| !target.is_empty());
+    let line = command.or(reported_target.map(Cow::Borrowed));
     let ShellCommand {
         class,
         target,
@@ -108,11 +114,12 @@ fn classify_shell_call<'a>(
         writes_files,
         moves_world,
         has_patch,
-    } = match command.or(reported_target.map(Cow::Borrowed)) {
+    } = match &line {
         None => return ToolClass::Execute.into(),
         Some(Cow::Borrowed(line)) => shell::parse_command_line(line),
-        Some(Cow::Owned(line)) => shell::parse_command_line(&line).into_owned(),
+        Some(Cow::Owned(line)) => shell::parse_command_line(line).into_owned(),
     };
+    let waits_first = class == ToolClass::Poll && line.as_deref().is_some_and(shell::waits_first);
     // A failed change of no particular file is a failed run.
     let is_failed_run = class.is_write() && target.is_none() && has_failed(call) && !has_patch;
     let is_on_line = target.is_none();
@@ -127,6 +134,27 @@ fn classify_shell_call<'a>(
         },
         also_writes: writes_files,
         lines_shown: lines,
+        waits_first,
+    }
+}
+
+/// Whether calls with this answer may each be about an object of its own: a check, a look at
+/// a file. `asked` is what a tool was asked for; `None`: a command line.
+pub(super) fn names_object(
+    answer: AnswerKind,
+    class: ToolClass,
+    traits: &ToolTraits,
+    asked: Option<&str>,
+) -> bool {
+    /// More words are a question, which can be asked in others.
+    const NAME_WORDS_MAX: usize = 2;
+    let is_name = || asked.is_none_or(|text| text.split_whitespace().nth(NAME_WORDS_MAX).is_none());
+    match (answer, class) {
+        (AnswerKind::Substantial, ToolClass::Execute) => true,
+        (AnswerKind::Substantial, ToolClass::Other) => traits.is_read_only && is_name(),
+        (AnswerKind::Substantial, ToolClass::Search) => asked.is_none(),
+        (AnswerKind::Brief, ToolClass::Search) => is_name(),
+        _ => false,
     }
 }
 
@@ -153,53 +181,87 @@ fn reported_outcome(call: &ToolCall) -> Option<Outcome> {
     call.outcome.or(implied)
 }
 
-fn has_failed(call: &ToolCall) -> bool {
+pub(super) fn has_failed(call: &ToolCall) -> bool {
     reported_outcome(call) == Some(Outcome::Error)
 }
 
 impl FactExtractor {
     /// The outcome of a call. A run has failed, whatever its last command returned, if its
-    /// harness reports an exit code, or its output reports the failure.
+    /// harness reports an exit code, or its output reports the failure; any other call if its
+    /// answer is an error and nothing else, unless it is the content of a file.
     pub(super) fn effective_outcome(
         &self,
-        is_run: bool,
+        [is_run, is_file]: [bool; 2],
         call: &ToolCall,
         texts: &CallTexts<'_>,
         hashes: &TextHashes,
     ) -> Option<Outcome> {
         let reported = reported_outcome(call);
-        if !is_run || matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
+        if matches!(reported, Some(Outcome::Blocked | Outcome::Error)) {
             return reported;
         }
-        let has_failed = texts.exit_code.is_some_and(|code| code != 0)
-            || texts.result.as_deref().is_some_and(|result| {
-                self.ask(hashes, Question::ReportsFailedRun, || {
+        let result = texts.result.as_deref().unwrap_or_default();
+        let has_failed = if is_run {
+            texts.exit_code.is_some_and(|code| code != 0)
+                || self.ask(hashes.raw, Question::ReportsFailedRun, || {
                     failure_report::reports_failed_run(result)
+                        || failure_report::is_error_answer(result)
                 })
-            });
+        } else {
+            !is_file && failure_report::is_error_answer(result)
+        };
         if has_failed {
             Some(Outcome::Error)
         } else {
             reported
         }
     }
-}
 
-pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {
-    let is_outage = match reported_outcome(call) {
-        Some(Outcome::Error) if call.error.is_empty() => {
-            outage::is_outage_error(call.result.as_deref().unwrap_or_default())
+    /// Whether a call waits, or meets an outage of another system.
+    pub(super) fn classify_kind(
+        &self,
+        action: &CallAction,
+        call: &ToolCall,
+        returned: &OutcomeFacts<'_>,
+    ) -> CallKind {
+        let waits = action.class == ToolClass::Poll;
+        let failed = returned.outcome == Some(Outcome::Error);
+        // Until a server is up, each wait for it fails. Any other failed wait is an ordinary
+        // failure.
+        let texts = &returned.texts;
+        let error = match &*texts.error {
+            "" => texts.result.as_deref().unwrap_or_default(),
+            error => error,
+        };
+        if waits && action.waits_first && failed && poll::may_come(error) {
+            return CallKind::Poll;
         }
-        Some(Outcome::Error) => outage::is_outage_error(&call.error),
-        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_outage_result),
-        Some(Outcome::Blocked) => false,
-    };
-    if is_outage {
-        CallKind::Outage
-    } else if class == ToolClass::Poll && !failed {
-        // A failed wait is an ordinary failure.
-        CallKind::Poll
-    } else {
-        CallKind::Ordinary
+        // An outage is told by the texts as they were sent.
+        let result = call.result.as_deref().unwrap_or_default();
+        let is_outage_error = |text, raw| {
+            self.ask(raw, Question::IsOutageError, || {
+                outage::is_outage_error(text)
+            })
+        };
+        let is_outage = match reported_outcome(call) {
+            Some(Outcome::Error) if call.error.is_empty() => {
+                is_outage_error(result, returned.result.sent)
+            }
+            Some(Outcome::Error) => is_outage_error(&call.error, returned.error.sent),
+            Some(Outcome::Ok) | None if result.is_empty() => false,
+            Some(Outcome::Ok) | None => {
+                self.ask(returned.result.sent, Question::IsOutageResult, || {
+                    outage::is_outage_result(result)
+                })
+            }
+            Some(Outcome::Blocked) => false,
+        };
+        if is_outage {
+            CallKind::Outage
+        } else if waits && !failed {
+            CallKind::Poll
+        } else {
+            CallKind::Ordinary
+        }
     }
 }

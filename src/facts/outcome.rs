@@ -7,12 +7,12 @@
 
 use std::{borrow::Cow, hash::Hasher};
 
-use super::{FactExtractor, OutcomeFacts};
+use super::{CallIdentity, FactExtractor, OutcomeFacts, readings::Question};
 use crate::{
-    domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
+    domain::{AnswerKind, Event, Outcome, Sig, ToolCall},
     text::{
         ack,
-        echo::{CutText, EchoTokens},
+        echo::CutText,
         figures::{self, Figures},
         harness::HarnessResult,
         key::SignatureKind,
@@ -32,22 +32,14 @@ impl CallTexts<'_> {
     fn result(&self) -> &str {
         self.result.as_deref().unwrap_or_default()
     }
-
-    /// The figures of a failed call.
-    pub fn failure_figures(&self, failed: bool) -> Figures {
-        if !failed {
-            return Figures::new();
-        }
-        let error = [&*self.error, self.result()];
-        let error = error.into_iter().find(|text| !text.is_empty());
-        figures::extract_figures(error.unwrap_or_default())
-    }
 }
 
 /// The hashes of a result or an error; zero if there is none.
 #[derive(Default)]
 pub(super) struct TextHashes {
     pub raw: u64,
+    /// The raw hash of the text as it was sent, with what the harness added.
+    pub sent: u64,
     /// The hash without times, ids and the like.
     pub masked: u64,
     /// The hash of a result without media; `None`: it carries no information.
@@ -105,6 +97,10 @@ impl FactExtractor {
             Cow::Borrowed(text) => self.masked_hashes(text, raw, kind),
             Cow::Owned(stripped) => self.hash_text(stripped, kind),
         };
+        let hashes = TextHashes {
+            sent: raw,
+            ..hashes
+        };
         (read, hashes)
     }
 
@@ -141,6 +137,7 @@ impl FactExtractor {
         });
         TextHashes {
             raw,
+            sent: raw,
             masked,
             informative: (informative != 0).then(|| Sig::new(informative)),
         }
@@ -182,7 +179,7 @@ impl FactExtractor {
         &self,
         call: &ToolCall,
         returned: &OutcomeFacts<'_>,
-        signature: Option<Sig>,
+        identity: &CallIdentity,
     ) -> (Option<Sig>, Option<Sig>) {
         let key = &self.key;
         let failed = returned.outcome == Some(Outcome::Error);
@@ -192,7 +189,7 @@ impl FactExtractor {
         }
         match returned.answer.kind {
             AnswerKind::Unknown => (None, None),
-            AnswerKind::Negative => self.cut_signatures(call, returned, signature, failed),
+            AnswerKind::Negative => self.cut_signatures(call, returned, identity, failed),
             AnswerKind::Brief | AnswerKind::Substantial => (returned.result.informative, None),
             AnswerKind::Empty => (Some(key.signature(SignatureKind::Response, "", 0)), None),
         }
@@ -204,44 +201,68 @@ impl FactExtractor {
         &self,
         call: &ToolCall,
         returned: &OutcomeFacts<'_>,
-        signature: Option<Sig>,
+        identity: &CallIdentity,
         failed: bool,
     ) -> (Option<Sig>, Option<Sig>) {
         let texts = &returned.texts;
         if texts.error.is_empty() && texts.result().is_empty() {
             return (None, None);
         }
-        let key = &self.key;
-        let pair = |first, second| key.hash_pair(SignatureKind::Response, first, second);
-        let args = match &call.args {
-            Args::Text(text) => key.hash_text(SignatureKind::Response, text),
-            Args::Unknown | Args::Hash(_) => 0,
+        let pair = |first, second| {
+            let key = &self.key;
+            key.hash_pair(SignatureKind::Response, first, second)
         };
-        let tool = key.signature(SignatureKind::Tool, &call.tool, 0).get();
-        let asked = pair(pair(tool, args), signature.map_or(0, Sig::get));
         let answered = pair(returned.result.raw, returned.error.raw);
+        let compute_asked = || self.identity_hash(identity.tool, call);
+        let asked = identity.texts.unwrap_or_else(compute_asked);
         let both = pair(asked, answered) ^ u64::from(failed);
         let [response, error] = self.echo_memo.get_or_compute(both, || {
-            let echo = echo_tokens(call);
+            let echo = identity.echo_tokens(call);
             let cuts = EchoCuts {
                 result: echo.cut(texts.result()),
                 error: echo.cut(&texts.error),
             };
-            let error = failed.then(|| self.error_signature(returned, &cuts, signature));
+            let error = failed.then(|| self.error_signature(returned, &cuts, identity.signature));
             [
-                self.response_signature(texts, &cuts).get(),
+                self.response_signature(returned, &cuts).get(),
                 error.map_or(0, Sig::get),
             ]
         });
         (Some(Sig::new(response)), failed.then(|| Sig::new(error)))
     }
 
-    fn response_signature(&self, texts: &CallTexts<'_>, cuts: &EchoCuts) -> Sig {
-        let mut hasher = self.key.hasher(SignatureKind::Response);
-        let both = [(&*texts.error, &cuts.error), (texts.result(), &cuts.result)];
-        for (text, cut) in both {
-            hasher.write(cut.as_ref().map_or(text, CutText::as_str).as_bytes());
+    /// The figures of a failed call. Most errors have none.
+    pub(super) fn failure_figures(&self, returned: &OutcomeFacts<'_>) -> Figures {
+        if returned.outcome != Some(Outcome::Error) {
+            return Figures::new();
         }
+        let texts = &returned.texts;
+        let (text, raw) = if texts.error.is_empty() {
+            (texts.result(), returned.result.raw)
+        } else {
+            (&*texts.error, returned.error.raw)
+        };
+        let mut extracted = None;
+        let has_figures = self.ask(raw, Question::HasFigures, || {
+            let figures = extracted.insert(figures::extract_figures(text));
+            !figures.is_empty()
+        });
+        match extracted {
+            None if has_figures => figures::extract_figures(text),
+            known => known.unwrap_or_default(),
+        }
+    }
+
+    /// Times and ids do not distinguish answers that are no: "no hits (0.13 s)".
+    fn response_signature(&self, returned: &OutcomeFacts<'_>, cuts: &EchoCuts) -> Sig {
+        let mut hasher = self.key.hasher(SignatureKind::Response);
+        let texts = &returned.texts;
+        let error = cuts.error.as_ref().map_or(&*texts.error, CutText::as_str);
+        hasher.write(error.as_bytes());
+        hasher.write_u64(match &cuts.result {
+            Some(cut) => self.hash_text(cut.as_str(), MaskKind::Result).masked,
+            None => returned.result.masked,
+        });
         Sig::new(hasher.finish())
     }
 
@@ -280,7 +301,6 @@ impl FactExtractor {
         event: &Event,
         call: &ToolCall,
         ignore_result: bool,
-        directory: u64,
         [result, error]: [&TextHashes; 2],
     ) -> OutcomeSignatures {
         let key = &self.key;
@@ -312,7 +332,7 @@ impl FactExtractor {
         let rest = key.hash_pair(
             SignatureKind::Outcome,
             states,
-            (outcome_code << 8 | result_kind) ^ directory,
+            outcome_code << 8 | result_kind,
         );
         let combine = |result: u64, error: u64| {
             let texts = key.hash_pair(SignatureKind::Outcome, result, error);
@@ -323,13 +343,4 @@ impl FactExtractor {
             raw: combine(result_hashes[1], error.raw),
         }
     }
-}
-
-/// What an answer to the call may echo.
-fn echo_tokens(call: &ToolCall) -> EchoTokens<'_> {
-    let args = match &call.args {
-        Args::Text(text) => text.as_str(),
-        Args::Unknown | Args::Hash(_) => "",
-    };
-    EchoTokens::new(&call.tool, args)
 }

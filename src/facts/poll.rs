@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     domain::{CallKind, Operation, Sig, ToolCall},
-    text::{key::SignatureKind, status},
+    text::{ack, key::SignatureKind, outage, status},
     tools::{ToolClass, tool_traits::ToolTraits},
 };
 
@@ -27,11 +27,12 @@ pub(super) struct PollFacts {
 impl FactExtractor {
     /// Whether the answer of an ordinary call makes it a poll. Files that are read or
     /// searched wait for nothing, nor does a call that starts something, and a run that
-    /// failed has ended.
+    /// failed has ended, unless its error says that something is not there yet. `line` is
+    /// the command line of a shell.
     pub(super) fn is_poll_by_answer(
         &self,
         call: &ToolCall,
-        class: ToolClass,
+        (class, line): (ToolClass, Option<&str>),
         traits: &ToolTraits,
         failed: bool,
         texts: &CallTexts<'_>,
@@ -66,9 +67,13 @@ impl FactExtractor {
         if failed {
             let is_pending =
                 texts.exit_code == Some(PENDING_EXIT_CODE) || has_pending_exit_code(answer);
-            return is_pending && status::is_pending(answer);
+            return is_pending && status::is_pending(answer)
+                || status::is_pending_failure(answer)
+                || line.is_some_and(watches) && is_timeout(answer);
         }
-        self.ask(result, Question::IsPending, || status::is_pending(answer))
+        self.ask(result.raw, Question::IsPending, || {
+            status::is_pending(answer)
+        })
     }
 
     /// What is known of a call of this kind. `command` is the command line of a shell.
@@ -78,6 +83,7 @@ impl FactExtractor {
         call: &ToolCall,
         command: Option<&str>,
         texts: &CallTexts<'_>,
+        failed: bool,
     ) -> PollFacts {
         if kind != CallKind::Poll {
             return PollFacts::default();
@@ -89,9 +95,30 @@ impl FactExtractor {
         });
         PollFacts {
             key,
-            is_dead: texts.result.as_deref().is_some_and(status::is_dead),
+            // A poll that failed is one because what it waits for may still come.
+            is_dead: !failed && texts.result.as_deref().is_some_and(status::is_dead),
         }
     }
+}
+
+/// Whether a failed wait may succeed later: nothing is known but its exit code, or no server
+/// answers yet.
+pub(super) fn may_come(error: &str) -> bool {
+    error.is_empty()
+        || ack::is_exit_status(error)
+        || outage::is_outage_error(error)
+        || status::is_pending_failure(error)
+}
+
+/// Whether a command shows something until it ends: `gh run watch`, `rollout status --watch`.
+fn watches(line: &str) -> bool {
+    line.split_whitespace()
+        .any(|word| matches!(word, "watch" | "wait" | "--watch" | "--wait" | "--follow"))
+}
+
+/// Whether a tool gave up because of its own time limit.
+fn is_timeout(error: &str) -> bool {
+    error.contains("timed out after")
 }
 
 /// Whether a tool keeps the agent's own plan, whose pending steps wait for the agent.

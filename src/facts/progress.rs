@@ -26,6 +26,8 @@ pub struct ProgressCounter {
     world_moves: u32,
     /// Calls since the last user message or the start of a run.
     calls: u32,
+    /// Calls of any of several agents that returned something new.
+    new_results: u32,
     state: Option<Sig>,
     /// The latest content of each path, or the call that wrote it if no content was sent;
     /// oldest path first.
@@ -63,6 +65,15 @@ impl ProgressCounter {
     /// Counts a call of any agent.
     pub fn record_call(&mut self) {
         self.calls = self.calls.saturating_add(1);
+    }
+
+    pub fn new_results(&self) -> u32 {
+        self.new_results
+    }
+
+    /// Counts a call whose agent had not seen its result before.
+    pub fn record_new_result(&mut self) {
+        self.new_results = self.new_results.wrapping_add(1);
     }
 
     /// A user message or the start of a run: what follows is new work.

@@ -9,7 +9,7 @@ use crate::text::{
 };
 
 /// What is asked about a text. All answers about a text are in one entry of the cache, each
-/// in a byte of its own.
+/// in seven bits of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Question {
     HasHarness,
@@ -17,10 +17,15 @@ pub(super) enum Question {
     ReportsFailedRun,
     Answer,
     ChangedNothing,
+    IsOutageResult,
+    IsOutageError,
+    IsAcknowledgement,
+    HasFigures,
 }
 
-/// The largest reading: each has a byte.
-const READING_MAX: u64 = 0xFF;
+const READING_BITS: u32 = 7;
+const READING_MAX: u64 = (1 << READING_BITS) - 1;
+const _: () = assert!(READING_BITS * (Question::HasFigures as u32 + 1) <= u64::BITS);
 
 impl FactExtractor {
     /// Answers a question about the text with this raw hash.
@@ -31,7 +36,7 @@ impl FactExtractor {
         }
         // The readings, and a bit for each that is known.
         let [readings, known] = self.readings_memo.get(raw).unwrap_or_default();
-        let (bit, shift) = (1 << question as u32, 8 * question as u32);
+        let (bit, shift) = (1 << question as u32, READING_BITS * question as u32);
         if known & bit != 0 {
             return readings >> shift & READING_MAX;
         }
@@ -42,17 +47,16 @@ impl FactExtractor {
         reading
     }
 
-    pub(super) fn ask(
-        &self,
-        hashes: &TextHashes,
-        question: Question,
-        compute: impl FnOnce() -> bool,
-    ) -> bool {
-        self.read(hashes.raw, question, || u64::from(compute())) != 0
+    /// Answers a question about the text with this raw hash with yes or no.
+    pub(super) fn ask(&self, raw: u64, question: Question, compute: impl FnOnce() -> bool) -> bool {
+        self.read(raw, question, || u64::from(compute())) != 0
     }
 
     /// The text without what its harness added; `raw` is the hash of the text.
     pub(super) fn strip_harness<'a>(&self, text: &'a str, raw: u64) -> HarnessResult<'a> {
+        if text.is_empty() {
+            return HarnessResult::unchanged(text);
+        }
         let mut stripped = None;
         let has_harness = self.read(raw, Question::HasHarness, || {
             let result = harness::strip(text);

@@ -4,9 +4,11 @@
 //!
 //! Two spellings of a command line are one call if they differ in quotes, a `cd` before
 //! it, redirections of streams, a `tail` or `head` behind it, a `timeout` or `sleep` of
-//! another length, or an `echo` of the exit code.
+//! another length, or an `echo` of the exit code. The directory is a fact of its own,
+//! because the same command may do other work in another one.
 
 use crate::{
+    domain::Sig,
     text::{
         HashKey,
         key::SignatureKind,
@@ -43,9 +45,8 @@ const LINE_BYTES_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CommandHash {
     pub meaning: u64,
-    /// The directory that it changes to; 0: none. The same failure in another directory
-    /// is the same, but an empty answer from there counts as different.
-    pub directory: u64,
+    /// The directory that it changes to, unless it names its files absolutely.
+    pub directory: Option<Sig>,
 }
 
 pub(super) fn hash_command(line: &str, key: &HashKey) -> CommandHash {
@@ -66,7 +67,7 @@ pub(super) fn hash_command(line: &str, key: &HashKey) -> CommandHash {
 fn hash_unparsed(script: &str, key: &HashKey) -> CommandHash {
     CommandHash {
         meaning: hash_words(script.split_whitespace(), key),
-        directory: 0,
+        directory: None,
     }
 }
 
@@ -78,7 +79,7 @@ fn hash_words<'w>(words: impl IntoIterator<Item = &'w str>, key: &HashKey) -> u6
 }
 
 fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
-    let (mut directory, mut is_absolute) = (0, false);
+    let (mut directory, mut is_absolute) = (None, false);
     let mut kept = ShellWords::new();
     let mut separator = ";";
     let mut rest = words;
@@ -86,12 +87,14 @@ fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
         let end = rest.iter().position(|word| shell::is_separator(word));
         let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
         if let ["cd", path] = part {
-            directory = key.hash_text(SignatureKind::Target, path);
+            let path = path.trim_end_matches('/');
+            directory = (path != ".").then(|| key.signature(SignatureKind::Target, path, 0));
         } else {
             is_absolute |= part.iter().any(|word| word.starts_with('/'));
         }
-        push_meaning(part, separator, &mut kept);
-        separator = after.first().copied().unwrap_or_default();
+        let next = after.first().copied().unwrap_or_default();
+        push_meaning(part, [separator, next], &mut kept);
+        separator = next;
         rest = after.get(1..).unwrap_or_default();
     }
     let meaning = if kept.is_empty() {
@@ -101,21 +104,24 @@ fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
     };
     CommandHash {
         meaning,
-        // A command that names its files absolutely does not depend on the directory.
-        directory: if is_absolute { 0 } else { directory },
+        directory: directory.filter(|_| !is_absolute),
     }
 }
 
-/// Adds the words of a simple command that matter, after its separator.
-fn push_meaning<'a>(part: &[&'a str], separator: &'a str, kept: &mut ShellWords<'a>) {
+/// Adds the words of a simple command that matter. `separator` stands before it, `next`
+/// after it.
+fn push_meaning<'a>(part: &[&'a str], [separator, next]: [&'a str; 2], kept: &mut ShellWords<'a>) {
     let command = without_prefix(part);
     let Some((name, arguments)) = command.split_first() else {
         return;
     };
     match *name {
         "cd" | "pushd" | "popd" | "true" | ":" | "source" | "." | "set" => return,
-        // Echoes the exit code, or a heading before the output.
-        "echo" if !arguments.iter().any(|word| shell::is_redirection(word)) => return,
+        // Echoes the exit code, or a heading before the output. What it pipes into the next
+        // command is that command's input.
+        "echo" if next != "|" && !arguments.iter().any(|word| shell::is_redirection(word)) => {
+            return;
+        }
         // Shows a part of the output.
         "head" | "tail" | "cat" | "less" | "more" if separator == "|" => {
             let is_option = |word: &&str| {
@@ -227,6 +233,20 @@ mod tests {
         check_different("cat > f <<EOF\na\nEOF", "cat > f <<EOF\nb\nEOF");
         check_different("echo a", "echo b");
         check_different("make > log", "make > other");
+        check_different("echo '1+1' | ./parse", "echo '2*3' | ./parse");
+        check_different("cd a && echo x | nc h 1", "cd a && echo y | nc h 1");
+    }
+
+    #[test]
+    fn the_directory_is_that_of_the_last_cd() {
+        let key = HashKey::fixed();
+        let directory = |line| hash_command(line, &key).directory;
+        assert_eq!(directory("cd a && make"), directory("cd a/; make -j4"));
+        assert_ne!(directory("cd a && make"), directory("cd b && make"));
+        assert_eq!(directory("cd a && x; cd b && y"), directory("cd b && make"));
+        for line in ["make", "cd . && make", "cd a && make -f /w/Makefile"] {
+            assert_eq!(directory(line), None, "{line}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId},
     text::{failure_report, outage},
-    tools::ToolRule,
+    tools::{ToolRule, tool_traits::ToolTraits},
 };
 
 fn event(call: ToolCall) -> Event {
@@ -36,7 +36,7 @@ fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
         unreachable!()
     };
     let extract = extractor.extract_call(&event, call).unwrap();
-    (extract.facts, extract.target.into_owned())
+    (extract.facts, extract.target.to_string())
 }
 
 fn call(tool: &str, args: &str) -> ToolCall {
@@ -431,7 +431,7 @@ fn a_long_error_is_searched_at_its_start_and_a_long_report_at_its_end() {
     let is_outage = |before| outage::is_outage_error(&(filler(before) + "connection refused"));
     assert!(is_outage(2_000) && !is_outage(2_048));
     let is_report = |after| {
-        failure_report::reports_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)))
+        failure_report::reports_failed_run(&("1 failed, 3 passed ".to_owned() + &filler(after)))
     };
     assert!(is_report(2_000) && !is_report(2_048));
 }
@@ -522,4 +522,127 @@ fn the_short_answer_of_an_action_tool_is_a_receipt() {
     assert!(is_receipt("browserClick", "Clicked element"));
     assert!(!is_receipt("browser", "captcha required"));
     assert!(!is_receipt("send_email", &"x".repeat(200)));
+}
+
+#[test]
+fn a_failed_wait_is_a_poll_while_nobody_answers() {
+    let kind = |command: &str, error: &str| {
+        let failed = ToolCall {
+            outcome: Some(Outcome::Error),
+            error: error.to_owned(),
+            ..call("bash", &format!("{{\"command\": \"{command}\"}}"))
+        };
+        facts_with("tools = []", failed).0.kind
+    };
+    let refused = "Exit code 7\ncurl: (7) Failed to connect: Connection refused";
+    let polls = [
+        kind("sleep 3 && curl -sf localhost", "Exit code 7"),
+        kind("cd /w; sleep 3; curl -s localhost", refused),
+        kind("until nc -z db 5432; do sleep 1; done", "Exit code 124"),
+        kind("pg_isready", "localhost:5432 - no response"),
+        kind("gh run watch 8", "Command timed out after 2m 0.0s"),
+    ];
+    assert_eq!(polls, [CallKind::Poll; 5]);
+    let others = [
+        kind("sleep 3 && npm test", "Tests: 1 failed, 2 passed"),
+        kind("node app.js & sleep 3; curl -sf localhost", "Exit code 7"),
+        kind("npm test", "Command timed out after 2m 0.0s"),
+        kind("curl -sf localhost", "Exit code 7"),
+    ];
+    assert_eq!(others, [CallKind::Ordinary; 4]);
+    assert_eq!(kind("curl -s localhost", refused), CallKind::Outage);
+}
+
+#[test]
+fn an_error_object_is_a_failure_of_any_tool_but_not_of_a_file() {
+    let outcome = |tool: &str, args: &str| {
+        let answered = ToolCall {
+            outcome: Some(Outcome::Ok),
+            result: Some("{\"error\": \"no city\"}".to_owned()),
+            ..call(tool, args)
+        };
+        facts_with("tools = []", answered).0.outcome
+    };
+    assert_eq!(
+        outcome("get_weather", "{\"days\": 2}"),
+        Some(Outcome::Error)
+    );
+    assert_eq!(
+        outcome("bash", "{\"command\": \"./ask\"}"),
+        Some(Outcome::Error)
+    );
+    assert_eq!(
+        outcome("read_file", "{\"path\": \"a.json\"}"),
+        Some(Outcome::Ok)
+    );
+}
+
+#[test]
+fn times_and_ids_do_not_distinguish_answers_that_are_no() {
+    let response = |query: &str, result: &str| {
+        let answered = ToolCall {
+            outcome: Some(Outcome::Ok),
+            result: Some(result.to_owned()),
+            ..call("find_note", &format!("{{\"q\": \"{query}\"}}"))
+        };
+        facts_with("tools = []", answered).0.response
+    };
+    let first = response("rent", "No notes found for rent (0.13 seconds)");
+    assert!(first.is_some());
+    assert_eq!(
+        first,
+        response("lease", "No notes found for lease (0.92 seconds)")
+    );
+    assert_ne!(
+        first,
+        response("lease", "No lists found for lease (0.92 seconds)")
+    );
+}
+
+#[test]
+fn a_call_that_repeats_has_the_facts_of_the_first() {
+    let extractor = FactExtractor::new(HashKey::fixed(), ToolRules::default(), Arc::default());
+    let facts = |call: ToolCall| {
+        let event = event(call);
+        let EventFacts::Call(extract) = extractor.extract(&event, None) else {
+            unreachable!()
+        };
+        format!("{:?} {}", extract.facts, extract.target)
+    };
+    let line = call("bash", r#"{"command": "sed -i s/a/b/ f.rs"}"#);
+    let failed = ToolCall {
+        outcome: Some(Outcome::Error),
+        ..line.clone()
+    };
+    let on_target = ToolCall {
+        target: "g.rs".to_owned(),
+        ..line.clone()
+    };
+    let hashed = ToolCall {
+        args: Args::Hash(line.args.as_text().to_owned()),
+        ..line.clone()
+    };
+    let other_tool = ToolCall {
+        tool: "edit".to_owned(),
+        ..line.clone()
+    };
+    let calls = [line, failed, on_target, hashed, other_tool];
+    let first = calls.clone().map(facts);
+    assert_eq!(calls.map(facts), first);
+    for (n, one) in first.iter().enumerate() {
+        assert!(first[..n].iter().all(|other| other != one), "{one}");
+    }
+}
+
+#[test]
+fn a_long_call_is_not_cached() {
+    let extractor = FactExtractor::new(HashKey::fixed(), ToolRules::default(), Arc::default());
+    for (length, is_cached) in [(1_024, true), (1_025, false)] {
+        let one = || {
+            extractor
+                .identify_call(&call("t", &"x".repeat(length)))
+                .unwrap()
+        };
+        assert_eq!(Arc::ptr_eq(&one(), &one()), is_cached, "{length}");
+    }
 }

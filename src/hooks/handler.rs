@@ -1,21 +1,27 @@
 //! Records the inputs of one payload and decides the reply to the agent.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use serde_json::Value;
 use tonic::Status;
 
-use super::{EscalateMode, Settings, session_table::HookSessions};
+use super::{
+    EscalateMode, Settings,
+    request::HookRequest,
+    session_table::{CallFingerprint, HookSessions},
+};
 use crate::{
     api::Api,
     domain::{
-        Action, AgentId, CallCheck, Cost, Event, EventBody, Labels, Outcome, Role, ToolCall,
-        Verdict,
+        Action, AgentId, CallCheck, Cost, Event, EventBody, Outcome, Role, ToolCall, Verdict,
     },
     ingest::{
-        AskedCall, HookPayload, HookStage, Input, Instruction, Reply, ReplyRequest,
-        ReportedOutcome, Wording,
+        AskedCall, HookStage, Input, Instruction, Reply, ReplyRequest, ReportedOutcome, Wording,
     },
+    server::scheduler::{TIME_SLICE, yield_to_others},
     telemetry::HookReplyKind,
 };
 
@@ -24,9 +30,7 @@ pub(super) struct HookHandler<'a> {
     pub api: Api,
     pub settings: &'a Settings,
     pub sessions: &'a HookSessions,
-    pub payload: &'a HookPayload<'a>,
-    /// Labels from the query. They override those of the payload.
-    pub labels: &'a Labels,
+    pub request: HookRequest,
 }
 
 /// The answer to a payload.
@@ -58,21 +62,29 @@ struct HookDecision {
 }
 
 impl HookHandler<'_> {
-    pub fn answer(self) -> Result<HookAnswer, Status> {
+    /// Works in slices: see `server::scheduler`.
+    pub async fn answer(mut self) -> Result<HookAnswer, Status> {
+        // Label the session, and refuse a prompt to one that is terminated.
         let is_labelled_now = self.add_labels()?;
-        if self.payload.event.stage == HookStage::Prompt
+        if self.request.event.stage == HookStage::Prompt
             && let Some(decision) = self.check_prompt()?
         {
             return Ok(self.present(decision));
         }
-        let mut cost = self.payload.local_cost();
+        // Record the inputs in their order.
+        let mut cost = self.request.cost;
         let mut decision = None;
         let mut strongest = None;
-        for input in (self.payload.agent.inputs)(self.payload) {
+        let mut slice_began_at = Instant::now();
+        for input in mem::take(&mut self.request.inputs) {
+            if slice_began_at.elapsed() >= TIME_SLICE {
+                yield_to_others().await;
+                slice_began_at = Instant::now();
+            }
             match input {
                 Input::Ask(asked) => decision = self.check_asked_call(asked)?,
                 Input::Event(event) => {
-                    let found = self.record(event, std::mem::take(&mut cost), is_labelled_now)?;
+                    let found = self.record(event, mem::take(&mut cost), is_labelled_now)?;
                     strongest = stronger(strongest, self.undelivered(found));
                 }
                 Input::Delta(delta) => {
@@ -82,50 +94,46 @@ impl HookHandler<'_> {
                     let found = outcome.and_then(|outcome| outcome.verdict);
                     strongest = stronger(strongest, self.undelivered(found));
                 }
+                // Kept for the event that it belongs to.
                 Input::Outcome { call_id, outcome } => {
-                    self.sessions.with(&self.payload.session, |known| {
+                    self.sessions.with(&self.request.session, |known| {
                         known.keep_outcome(call_id, outcome)
                     })
                 }
                 Input::Cost(spent) => self
                     .sessions
-                    .with(&self.payload.session, |known| known.cost += spent),
+                    .with(&self.request.session, |known| known.cost += spent),
                 Input::End => {
-                    self.api.end(&self.payload.session);
-                    self.sessions.remove(&self.payload.session);
+                    self.api.end(&self.request.session);
+                    self.sessions.remove(&self.request.session);
                     return Ok(HookAnswer::go_on());
                 }
             }
         }
+        // Decide by the check of a call, or else by the strongest verdict.
         let decision = decision.or_else(|| self.decide_by_verdict(strongest));
         Ok(decision.map_or_else(HookAnswer::go_on, |decision| self.present(decision)))
     }
 
     /// Adds the labels that the session does not have yet. Returns whether there were any.
     fn add_labels(&self) -> Result<bool, Status> {
-        let payload = self.payload;
-        let mut labels = payload.labels();
-        labels.extend(self.labels.clone());
-        let is_new = self.sessions.with(&payload.session, |known| {
-            let is_new = labels
-                .iter()
-                .any(|(key, _)| !known.labels.contains_key(key));
-            if is_new {
-                known.labels.extend(labels.clone());
-            }
-            is_new
+        let HookRequest {
+            session, labels, ..
+        } = &self.request;
+        let all = self.sessions.with(session, |known| {
+            known.add_labels(labels).then(|| known.labels.clone())
         });
-        if is_new {
-            self.api.add_labels(&payload.session, &labels)?;
+        if let Some(labels) = &all {
+            self.api.add_labels(session, labels)?;
         }
-        Ok(is_new)
+        Ok(all.is_some())
     }
 
     /// Refuses a prompt to a terminated session. It is not recorded, because it is not an act
     /// of the agent.
     fn check_prompt(&self) -> Result<Option<HookDecision>, Status> {
         let call = ToolCall::default();
-        let HookPayload { session, .. } = self.payload;
+        let session = &self.request.session;
         let CallCheck {
             action, verdict, ..
         } = self.api.check(session, &AgentId::default(), &call)?;
@@ -142,10 +150,14 @@ impl HookHandler<'_> {
         cost: Cost,
         is_labelled_now: bool,
     ) -> Result<Option<Arc<Verdict>>, Status> {
+        let announced = match &event.body {
+            EventBody::Call(call) if event.round_id.is_empty() => Some(CallFingerprint::new(call)),
+            _ => None,
+        };
         let is_known_text = self.sessions.with(&event.session, |known| {
             if let EventBody::Call(call) = &mut event.body {
-                if event.round_id.is_empty() {
-                    event.round_id = known.round_of(call);
+                if let Some(announced) = announced {
+                    event.round_id = known.round_of(announced);
                 }
                 if let Some(outcome) = known.take_outcome(&event.event_id) {
                     outcome.apply_to(call);
@@ -157,7 +169,7 @@ impl HookHandler<'_> {
                 return true;
             }
             event.cost = cost;
-            event.cost += std::mem::take(&mut known.cost);
+            event.cost += mem::take(&mut known.cost);
             false
         });
         if is_known_text {
@@ -176,18 +188,19 @@ impl HookHandler<'_> {
 
     /// Whether the call may be made. A refusal is recorded.
     fn check_asked_call(&self, asked: AskedCall) -> Result<Option<HookDecision>, Status> {
-        self.sessions.with(&self.payload.session, |known| {
-            known.announce_call(&asked.call_id, &asked.call);
+        let fingerprint = CallFingerprint::new(&asked.call);
+        self.sessions.with(&self.request.session, |known| {
+            known.announce_call(&asked.call_id, fingerprint);
         });
         if self.settings.shadow {
             return Ok(None);
         }
-        let HookPayload {
+        let HookRequest {
             agent,
             session,
             sub_agent,
             ..
-        } = self.payload;
+        } = &self.request;
         let CallCheck {
             action,
             verdict,
@@ -243,12 +256,12 @@ impl HookHandler<'_> {
         refusal: HookDecision,
     ) -> Result<HookDecision, Status> {
         let AskedCall { call_id, call } = asked;
-        let HookPayload {
+        let HookRequest {
             agent,
             session,
             sub_agent,
             ..
-        } = self.payload;
+        } = &self.request;
         if agent.capabilities.reports_refusals {
             let outcome = ReportedOutcome {
                 outcome: Outcome::Blocked,
@@ -294,7 +307,7 @@ impl HookHandler<'_> {
     fn undelivered(&self, verdict: Option<Arc<Verdict>>) -> Option<Arc<Verdict>> {
         let verdict = verdict.filter(|verdict| verdict.effective_action().is_some())?;
         let is_delivered = !verdict.terminates()
-            && self.sessions.with(&self.payload.session, |known| {
+            && self.sessions.with(&self.request.session, |known| {
                 known.is_delivered(verdict.id)
             });
         (!is_delivered).then_some(verdict)
@@ -302,7 +315,7 @@ impl HookHandler<'_> {
 
     /// The instruction of this payload's verdict, or of an earlier one that was not delivered.
     fn decide_by_verdict(&self, found: Option<Arc<Verdict>>) -> Option<HookDecision> {
-        let HookPayload { session, event, .. } = self.payload;
+        let HookRequest { session, event, .. } = &self.request;
         if matches!(event.stage, HookStage::Silent | HookStage::BeforeCall) {
             self.sessions.with(session, |known| {
                 known.undelivered = stronger(known.undelivered.take(), found);
@@ -329,12 +342,12 @@ impl HookHandler<'_> {
     /// Whether the agent may be made to continue at the end of its turn: once per prompt, and
     /// not while it already continues for that reason, because it would never end.
     fn may_rework(&self) -> bool {
-        let payload = self.payload;
-        payload.event.stage == HookStage::TurnEnd
-            && payload.agent.capabilities.reworks
-            && payload.value("/stop_hook_active") == Some(&Value::Bool(false))
-            && self.sessions.with(&payload.session, |known| {
-                known.may_rework(payload.prompt_id())
+        let request = &self.request;
+        request.event.stage == HookStage::TurnEnd
+            && request.agent.capabilities.reworks
+            && request.is_first_stop
+            && self.sessions.with(&request.session, |known| {
+                known.may_rework(request.prompt_id.clone())
             })
     }
 
@@ -344,22 +357,23 @@ impl HookHandler<'_> {
             instruction,
             verdict,
         } = decision;
-        let payload = self.payload;
+        let request = &self.request;
         if self.settings.shadow {
             return HookAnswer::go_on();
         }
         let wording = Wording {
             prefix: &self.settings.prefix,
-            agent: payload.agent,
-            session: &payload.session,
-            directory: payload.directory(),
+            agent: request.agent,
+            session: &request.session,
+            directory: &request.directory,
         };
         let line = match instruction {
             Instruction::Stop => wording.stop_line(verdict.as_deref()),
+            Instruction::Refuse => wording.refusal_line(verdict.as_deref()),
             _ => wording.line(verdict.as_deref()),
         };
-        let reply = (payload.agent.reply)(&ReplyRequest {
-            event: payload.event,
+        let reply = (request.agent.reply)(&ReplyRequest {
+            event: request.event,
             instruction,
             line: &line,
             advice: &wording.advice(verdict.as_deref()),
@@ -367,7 +381,7 @@ impl HookHandler<'_> {
         });
         // Note the verdict as delivered, or keep it for the next reply.
         self.sessions
-            .with(&payload.session, |known| match (&verdict, &reply) {
+            .with(&request.session, |known| match (&verdict, &reply) {
                 (Some(verdict), Some(_)) => known.mark_delivered(verdict.id),
                 (verdict, None) => known.undelivered = verdict.clone(),
                 (None, Some(_)) => {}

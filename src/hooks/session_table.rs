@@ -8,13 +8,14 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::{
+    api::LABELS_MAX,
     domain::{Cost, Labels, SessionId, ToolCall, Verdict, VerdictId},
     ingest::ReportedOutcome,
 };
 
-/// The most sessions. The least recently used one is dropped; its next hook is like that of a
-/// new session.
-const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
+/// The most sessions, of 28 KiB at most: labels 7, outcomes 8, a verdict 12, the rest 1. The
+/// least recently used one is dropped; its next hook is like that of a new session.
+const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
 /// The most delivered verdicts that are kept of a session.
 const DELIVERED_MAX: usize = 16;
 /// The most outcomes of a session that wait for the event of their call.
@@ -28,7 +29,7 @@ pub(super) struct HookSessions {
 
 /// The state of a session.
 pub(super) struct HookSession {
-    /// The labels that were set. Empty: none yet.
+    /// The labels that were set, at most [`LABELS_MAX`]. Empty: none yet.
     pub labels: Labels,
     /// The agent's turns arrive as deltas, so a turn at their end does not count again.
     pub has_deltas: bool,
@@ -52,7 +53,7 @@ pub(super) struct HookSession {
 #[derive(Default)]
 struct OpenRound {
     id: String,
-    calls: VecDeque<blake3::Hash>,
+    calls: VecDeque<CallFingerprint>,
     /// A call has finished, so the next one belongs to another response.
     has_result: bool,
 }
@@ -65,9 +66,12 @@ impl HookSessions {
         }
     }
 
-    /// Reads or changes the state of a session, which is created if necessary.
+    /// Reads or changes the state of a session, which is created if necessary. All tenants
+    /// share the lock, so `change` takes microseconds.
     pub fn with<T>(&self, session: &SessionId, change: impl FnOnce(&mut HookSession) -> T) -> T {
         let mut sessions = self.sessions.lock();
+        #[cfg(debug_assertions)]
+        let _locked = lock_check::Locked::new();
         let entry =
             sessions.get_or_insert_mut_ref(session, || HookSession::new(self.first_verdict));
         change(entry)
@@ -92,6 +96,20 @@ impl HookSession {
             reworked_prompt: None,
             round: OpenRound::default(),
         }
+    }
+
+    /// Adds the labels that it does not have, up to as many as a session may have. Returns
+    /// whether there were any.
+    pub fn add_labels(&mut self, labels: &Labels) -> bool {
+        let known_count = self.labels.len();
+        for (key, value) in labels {
+            if self.labels.len() >= LABELS_MAX {
+                break;
+            }
+            let label = self.labels.entry(key.clone());
+            label.or_insert_with(|| value.clone());
+        }
+        self.labels.len() > known_count
     }
 
     pub fn is_delivered(&self, verdict: VerdictId) -> bool {
@@ -132,20 +150,19 @@ impl HookSession {
     }
 
     /// Notes a call that is about to be made.
-    pub fn announce_call(&mut self, call_id: &str, call: &ToolCall) {
+    pub fn announce_call(&mut self, call_id: &str, call: CallFingerprint) {
         if self.round.has_result || self.round.calls.is_empty() {
             self.round = OpenRound {
                 id: call_id.to_owned(),
                 ..OpenRound::default()
             };
         }
-        push_bounded(&mut self.round.calls, fingerprint(call), OUTCOMES_MAX);
+        push_bounded(&mut self.round.calls, call, OUTCOMES_MAX);
     }
 
     /// The round of a finished call; empty if it was not announced.
-    pub fn round_of(&mut self, call: &ToolCall) -> String {
-        let wanted = fingerprint(call);
-        let position = self.round.calls.iter().position(|known| *known == wanted);
+    pub fn round_of(&mut self, call: CallFingerprint) -> String {
+        let position = self.round.calls.iter().position(|known| *known == call);
         let Some(position) = position else {
             return String::new();
         };
@@ -163,12 +180,50 @@ impl HookSession {
 }
 
 /// Identifies a call by its tool and arguments, which are the same before and after it.
-fn fingerprint(call: &ToolCall) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(call.tool.as_bytes());
-    hasher.update(&[0]);
-    hasher.update(call.args.as_text().as_bytes());
-    hasher.finalize()
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallFingerprint(blake3::Hash);
+
+impl CallFingerprint {
+    /// Reads all of the arguments, so it is computed before the lock is taken.
+    pub fn new(call: &ToolCall) -> Self {
+        #[cfg(debug_assertions)]
+        lock_check::Locked::assert_none();
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(call.tool.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(call.args.as_text().as_bytes());
+        Self(hasher.finalize())
+    }
+}
+
+/// Checks, in builds for tests, that no call is hashed under the lock.
+#[cfg(debug_assertions)]
+mod lock_check {
+    use std::cell::Cell;
+
+    thread_local! {
+        static IS_LOCKED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// This thread has the lock.
+    pub(super) struct Locked(());
+
+    impl Locked {
+        pub fn new() -> Self {
+            IS_LOCKED.set(true);
+            Self(())
+        }
+
+        pub fn assert_none() {
+            assert!(!IS_LOCKED.get(), "a call is hashed under the lock");
+        }
+    }
+
+    impl Drop for Locked {
+        fn drop(&mut self) {
+            IS_LOCKED.set(false);
+        }
+    }
 }
 
 /// Adds an entry. Returns the oldest if there are too many.
@@ -239,20 +294,22 @@ mod tests {
 
     #[test]
     fn calls_that_are_announced_together_are_a_round() {
-        let call = |tool: &str| ToolCall {
-            tool: tool.to_owned(),
-            ..ToolCall::default()
-        };
+        let [a, b] = ["a", "b"].map(|tool| {
+            CallFingerprint::new(&ToolCall {
+                tool: tool.to_owned(),
+                ..ToolCall::default()
+            })
+        });
         table().with(&session("s"), |entry| {
-            for (id, tool) in [("1", "a"), ("2", "a"), ("3", "b")] {
-                entry.announce_call(id, &call(tool));
+            for (id, call) in [("1", a), ("2", a), ("3", b)] {
+                entry.announce_call(id, call);
             }
-            assert_eq!(entry.round_of(&call("a")), "1");
-            assert_eq!(entry.round_of(&call("b")), "1");
+            assert_eq!(entry.round_of(a), "1");
+            assert_eq!(entry.round_of(b), "1");
             // The next call comes after a result, so it is of another response.
-            entry.announce_call("4", &call("a"));
-            assert_eq!(entry.round_of(&call("a")), "4");
-            assert_eq!(entry.round_of(&call("a")), "", "it was not announced");
+            entry.announce_call("4", a);
+            assert_eq!(entry.round_of(a), "4");
+            assert_eq!(entry.round_of(a), "", "it was not announced");
         });
     }
 
@@ -270,6 +327,11 @@ mod tests {
             assert_eq!(entry.outcomes.len(), OUTCOMES_MAX);
             assert!(entry.take_outcome("99").is_some());
             assert!(entry.take_outcome("99").is_none());
+            for n in 0..100 {
+                let label = (format!("k{n}"), "v".to_owned());
+                assert_eq!(entry.add_labels(&Labels::from([label])), n < LABELS_MAX);
+            }
+            assert_eq!(entry.labels.len(), LABELS_MAX);
         });
         for id in 0..5_000 {
             table.with(&session(&format!("s{id}")), |_| ());

@@ -36,20 +36,25 @@ pub(super) fn content_hash(tool: &str, file: &ClaudeFileResult) -> Option<String
     }
 }
 
-/// The longest text that an edit may leave to be hashed.
-const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The longest text that an edit may leave to be hashed: twice the largest payload of a hook.
+const EDITED_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The most places that an edit may change: each costs more than the bytes between them.
+const REPLACEMENTS_MAX: usize = 65_536;
 
-/// A file as an edit leaves it; `None`: it is too long. A short text that is replaced
-/// everywhere by a long one would need any amount of memory.
+/// A file as an edit leaves it; `None`: that is too long, or too much work. A short text that
+/// is replaced everywhere by a long one would need any amount of memory.
 fn edited_text(original: &str, old: &str, new: &str, replace_all: bool) -> Option<String> {
     if old.is_empty() {
         return original.is_empty().then(|| new.to_owned());
     }
     let replacements = if replace_all {
-        original.matches(old).count()
+        original.matches(old).take(REPLACEMENTS_MAX + 1).count()
     } else {
         1
     };
+    if replacements > REPLACEMENTS_MAX {
+        return None;
+    }
     let bytes = replacements.saturating_mul(new.len());
     if bytes.saturating_add(original.len()) > EDITED_BYTES_MAX {
         return None;
@@ -77,12 +82,27 @@ mod tests {
 
     #[test]
     fn an_edit_is_applied_within_bounded_memory() {
-        let edit = |original, old, new, all| edited_text(original, old, new, all);
+        let edit = edited_text;
         assert_eq!(edit("a b a", "a", "c", false).as_deref(), Some("c b a"));
         assert_eq!(edit("a b a", "a", "c", true).as_deref(), Some("c b c"));
         assert_eq!(edit("", "", "new", false).as_deref(), Some("new"));
         assert_eq!(edit("text", "", "new", true), None);
         let long = "x".repeat(100_000);
         assert_eq!(edit(&long, "x", &long, true), None);
+        let edited_bytes = |text_bytes| {
+            let text = "x".repeat(text_bytes);
+            let edited = edit(&text, "xx", "y", false)?;
+            Some(edited.len())
+        };
+        assert_eq!(
+            edited_bytes(EDITED_BYTES_MAX - 1),
+            Some(EDITED_BYTES_MAX - 2)
+        );
+        assert_eq!(edited_bytes(EDITED_BYTES_MAX), None);
+        assert!(edit(&"x ".repeat(REPLACEMENTS_MAX), "x", "y", true).is_some());
+        assert_eq!(
+            edit(&"x ".repeat(REPLACEMENTS_MAX + 1), "x", "y", true),
+            None
+        );
     }
 }

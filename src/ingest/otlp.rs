@@ -416,7 +416,7 @@ fn unwrap_args(value: &Value) -> String {
     }
 }
 
-/// Where the text of a result is in the envelopes of frameworks.
+/// The places of a result's text in the envelopes of frameworks.
 const RESULT_TEXTS: &[&str] = &[
     "/output/kwargs/content",
     "/data/content",

@@ -347,9 +347,9 @@ fn a_stop_reaches_every_agent_by_its_reply_or_by_an_interrupt() {
                 });
                 let Some(reply) = reply else { continue };
                 let text = reply.body.to_string();
-                let is_told = text.contains("LINE") || text.contains("ADVICE");
+                let has_text = text.contains("LINE") || text.contains("ADVICE");
                 assert!(
-                    is_told || reply.interrupt,
+                    has_text || reply.interrupt,
                     "{} {event:?}: {text}",
                     agent.name
                 );
@@ -374,12 +374,6 @@ fn agents_have_distinct_names_and_commands_that_open_a_session_again() {
             command.contains("ID") && command.len() > "ID".len(),
             "{}",
             agent.name
-        );
-        assert!(
-            agent
-                .executables
-                .iter()
-                .any(|name| command.starts_with(name))
         );
         assert!(find_agent(agent.name).is_some_and(|found| found.name == agent.name));
     }

@@ -3,7 +3,7 @@
 //!
 //! A reader passes [`TranscriptItem`]s to a sink, one session after the other. Files are
 //! opened for reading only and read up to the length that they have when they are opened.
-//! What cannot be read is a [`ReadProblem`]: it is reported, skipped, and never fatal.
+//! A part that cannot be read is a [`ReadProblem`]: it is reported, skipped, and never fatal.
 
 mod atif;
 mod claude_code;
@@ -46,9 +46,11 @@ pub struct TranscriptFormat {
     pub name: &'static str,
     /// The name for people.
     pub title: &'static str,
-    /// The files in their usual places.
-    find: fn(&Homes) -> Vec<PathBuf>,
-    /// Which files are read together. `None`: each by itself.
+    /// Their usual places: directories, or a file.
+    places: fn(&Homes) -> Vec<PathBuf>,
+    /// Whether a file in these directories is one, by its name.
+    has_name: fn(&str) -> bool,
+    /// Groups the files that are read together. `None`: each is read by itself.
     group: Option<fn(Vec<PathBuf>) -> Vec<Transcript>>,
     /// Whether a file is in this format.
     recognises: fn(&FileHead) -> bool,
@@ -72,9 +74,10 @@ pub const FORMATS: &[&TranscriptFormat] = &[
     &otlp::FORMAT,
 ];
 
-/// The format with this name.
+/// The format with this name, or with this alias of its agent.
 pub fn find_format(name: &str) -> Option<&'static TranscriptFormat> {
-    FORMATS.iter().copied().find(|format| format.name == name)
+    let mut formats = FORMATS.iter().copied();
+    formats.find(|format| format.name == name || format.aliases().contains(&name))
 }
 
 /// The format of a file, by its name and its first bytes.
@@ -85,6 +88,20 @@ pub fn detect_format(path: &Path) -> Option<&'static TranscriptFormat> {
 }
 
 impl TranscriptFormat {
+    /// Other names of its agent.
+    pub fn aliases(&self) -> &'static [&'static str] {
+        find_agent(self.name).map_or(&[], |agent| agent.aliases)
+    }
+
+    fn find(&self, homes: &Homes) -> Vec<PathBuf> {
+        let places = (self.places)(homes).into_iter();
+        let files = places.flat_map(|place| match place.is_file() {
+            true => vec![place],
+            false => files::files_below(&place, self.has_name),
+        });
+        files.collect()
+    }
+
     fn group(&'static self, files: Vec<PathBuf>) -> Vec<Transcript> {
         match self.group {
             Some(group) => group(files),
@@ -101,7 +118,16 @@ pub fn find_transcripts(homes: &Homes, format: Option<&TranscriptFormat>) -> Vec
     let formats = FORMATS.iter().copied();
     formats
         .filter(|known| format.is_none_or(|wanted| wanted.name == known.name))
-        .flat_map(|known| known.group((known.find)(homes)))
+        .flat_map(|known| known.group(known.find(homes)))
+        .collect()
+}
+
+/// The usual places of one format, or of all.
+pub fn usual_places(homes: &Homes, format: Option<&TranscriptFormat>) -> Vec<PathBuf> {
+    let formats = FORMATS.iter().copied();
+    formats
+        .filter(|known| format.is_none_or(|wanted| wanted.name == known.name))
+        .flat_map(|known| (known.places)(homes))
         .collect()
 }
 
@@ -204,13 +230,13 @@ pub struct TranscriptEvent {
 pub struct ModelUsage {
     /// Empty: unknown.
     pub model: Arc<str>,
-    /// All tokens read, those from and for the cache included.
+    /// All input tokens, including those read from the cache and written to it.
     pub input_tokens: i64,
-    /// Of these, read from the cache.
+    /// The part of `input_tokens` that was read from the cache.
     pub cached_input_tokens: i64,
-    /// Of these, written to the cache.
+    /// The part of `input_tokens` that was written to the cache.
     pub cache_write_tokens: i64,
-    /// Of these, to be kept for an hour, which costs more.
+    /// The part of `cache_write_tokens` that is kept for an hour, which costs more.
     pub cache_write_1h_tokens: i64,
     pub output_tokens: i64,
     /// `None`: the transcript does not say.

@@ -6,8 +6,13 @@ use crate::domain::{Action, SessionId, Verdict, sanitize};
 /// The longest line for a person.
 const LINE_CHARS_MAX: usize = 300;
 
-/// The detector whose pattern has another word order in the line for a person.
+/// The detector whose pattern of reads has another word order in the line for a person.
 const READ_LOOP: &str = "read_loop";
+/// The start of that pattern. One of its verdicts can also be about refused calls.
+const READ_PATTERN: &str = "read ";
+
+/// The end of the line for a refused call.
+const REFUSED: &str = ": the call was refused";
 
 /// The facts of the session that the sentences name.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,13 @@ impl Wording<'_> {
     /// The pattern for a person, on one line.
     pub fn line(&self, verdict: Option<&Verdict>) -> String {
         self.prefixed_line(&verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict)))
+    }
+
+    /// The same for a call that is not made.
+    pub fn refusal_line(&self, verdict: Option<&Verdict>) -> String {
+        let pattern = verdict.map_or_else(unknown_pattern, |verdict| self.pattern(verdict));
+        let shown = sanitize::quote(&pattern, LINE_CHARS_MAX - REFUSED.len());
+        format!("{}{shown}{REFUSED}", self.prefix)
     }
 
     /// Why the run ends and how to continue it.
@@ -68,10 +80,16 @@ impl Wording<'_> {
 
     fn pattern(&self, verdict: &Verdict) -> String {
         let pattern = match &*verdict.members {
-            [member] if &*verdict.detector == READ_LOOP && !member.target.is_empty() => format!(
-                "{} was read {} times and has not changed",
-                member.target, verdict.evidence.count
-            ),
+            [member]
+                if &*verdict.detector == READ_LOOP
+                    && verdict.pattern.starts_with(READ_PATTERN)
+                    && !member.target.is_empty() =>
+            {
+                format!(
+                    "{} was read {} times and has not changed",
+                    member.target, verdict.evidence.count
+                )
+            }
             _ => verdict.pattern.clone(),
         };
         if self.directory.is_empty() {

@@ -194,7 +194,7 @@ impl Endpoint {
             .build()
     }
 
-    /// One attempt. `wall_now` is for the signature, which the endpoint compares with
+    /// Sends the notification once. `wall_now` is for the signature, which the endpoint compares with
     /// its own clock.
     pub async fn attempt(
         &self,
@@ -257,21 +257,16 @@ impl Endpoint {
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.extend(self.headers.clone());
-        self.add_signature_headers(&notification.id, &body, now, headers)
-            .ok_or(AttemptError::InvalidRequest)?;
+        let signature = self.signature_headers(&notification.id, &body, now);
+        headers.extend(signature.ok_or(AttemptError::InvalidRequest)?);
         *request.body_mut() = Some(body.into());
         Ok(request)
     }
 
-    /// Adds the headers of Standard Webhooks. The id is sent even without a
-    /// signature, so that endpoints can detect duplicates.
-    fn add_signature_headers(
-        &self,
-        id: &str,
-        body: &str,
-        now: SystemTime,
-        headers: &mut HeaderMap,
-    ) -> Option<()> {
+    /// The headers of Standard Webhooks. The id is sent even without a signature, so
+    /// that endpoints can detect duplicates. `None`: a value cannot be sent in a header.
+    fn signature_headers(&self, id: &str, body: &str, now: SystemTime) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::new();
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         headers.insert(HEADER_WEBHOOK_ID, id.parse().ok()?);
         headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
@@ -279,7 +274,7 @@ impl Endpoint {
         if !signature.is_empty() {
             headers.insert(HEADER_WEBHOOK_SIGNATURE, signature.parse().ok()?);
         }
-        Some(())
+        Some(headers)
     }
 
     /// Agent text in a URL must change neither the host nor the path: a session may

@@ -27,7 +27,7 @@ pub(super) struct Notification {
     pub verdict: Value,
     /// The verdict's record in the audit log: its number and hash. Null without a disk.
     pub audit: Value,
-    /// One line of text.
+    /// The verdict on one line.
     pub summary: String,
     /// The verdict's page in the console. Empty: its address is not configured.
     pub url: String,

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::domain::{Action, VerdictId, VerdictRecord};
 
-/// Beyond this many the feeds are not read further. Nothing is lost: the rest waits in
+/// Above this number the feeds are not read further. Nothing is lost: the rest waits in
 /// the log.
 const PENDING_MAX: usize = 256;
-/// Of these, the last are kept for TERMINATEs: they are read ahead of the others.
+/// This many of them are reserved for TERMINATEs, which are read ahead of the others.
 const PENDING_TERMINATIONS_MIN: usize = 64;
 
 /// A notification until it is delivered, refused or expired.

@@ -18,6 +18,7 @@ use super::{
     pending::PendingNotifications,
 };
 use crate::{
+    atomic_file::{self, Durability},
     cluster::Cluster,
     domain::{Action, VerdictId, VerdictRecord},
     feed::{Feed, FeedError, VerdictFilter},
@@ -284,17 +285,14 @@ impl CursorFile {
 
     async fn save(&self, cursor: VerdictId) {
         let Some(path) = self.0.clone() else { return };
-        let saved =
-            tokio::task::spawn_blocking(move || write_cursor_atomically(&path, cursor)).await;
+        let saved = tokio::task::spawn_blocking(move || write_cursor(&path, cursor)).await;
         if let Ok(Err(error)) = saved {
             tracing::warn!(%error, "cannot save the notification cursor");
         }
     }
 }
 
-/// Writes to a temporary file and renames it, so that the file is never partial.
-fn write_cursor_atomically(path: &Path, cursor: VerdictId) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, cursor.to_string())?;
-    fs::rename(&temporary, path)
+fn write_cursor(path: &Path, cursor: VerdictId) -> io::Result<()> {
+    let text = cursor.to_string();
+    atomic_file::replace(path, text.as_bytes(), 0o600, Durability::Unsynced)
 }

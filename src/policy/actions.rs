@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    agent_policy::DetectorResults,
+    agent_policy::{DetectorResults, LoopDescription},
     decision::Decision,
     loop_history::Loop,
     settings::{Settings, TrendSettings},
@@ -52,7 +52,8 @@ pub(super) fn choose_action(
         .filter_map(|(position, (detector, finding))| {
             choice_of(
                 trends,
-                (position, *detector),
+                position,
+                *detector,
                 finding,
                 current_loop,
                 recurred,
@@ -74,7 +75,8 @@ pub(super) fn choose_action(
 /// The action that one detector asks for.
 fn choice_of(
     trends: &Trends,
-    (position, detector): (usize, DetectorId),
+    position: usize,
+    detector: DetectorId,
     finding: &Finding,
     current_loop: &Loop,
     recurred: bool,
@@ -139,7 +141,7 @@ fn choice_of(
 pub(super) fn build_decision(
     current_loop: &Loop,
     results: &DetectorResults<'_>,
-    (detector, finding): (DetectorId, &Finding),
+    LoopDescription { detector, finding }: LoopDescription<'_>,
     choice: &ActionChoice,
     trend: Option<Trend>,
     settings: &Settings,

@@ -62,6 +62,22 @@ impl DetectorResults<'_> {
     }
 }
 
+/// The detector and the finding that describe a loop in its verdict.
+#[derive(Clone, Copy)]
+pub(super) struct LoopDescription<'a> {
+    pub detector: DetectorId,
+    pub finding: &'a Finding,
+}
+
+impl<'a> LoopDescription<'a> {
+    fn of((detector, finding): &'a (DetectorId, Finding)) -> Self {
+        Self {
+            detector: *detector,
+            finding,
+        }
+    }
+}
+
 /// A call that was refused.
 pub struct Refusal {
     pub call: Sig,
@@ -251,17 +267,14 @@ impl PolicyState {
     ) -> Option<PolicyOutcome> {
         // Update the trends. Without a finding, loops end or a deferred alert is due.
         let found = found_bits(results.findings);
-        self.trends.update(
-            (results.at, previous_time),
-            results.checked,
-            found,
-            settings,
-        );
-        let Some((detector, finding)) = select_description(results.findings, settings) else {
+        self.trends
+            .update(results.at, previous_time, results.checked, found, settings);
+        let Some(description) = select_description(results.findings, settings) else {
             self.loops.end_unmatched(results.checked & !found, None);
             let decision = self.take_deferred_alert(results.at.index, settings)?;
             return Some(PolicyOutcome::without_loop(decision));
         };
+        let LoopDescription { detector, finding } = description;
         // Find the loop, or add it.
         let (position, is_new) = self.find_or_insert_loop(finding, results);
         self.loops
@@ -297,16 +310,16 @@ impl PolicyState {
             let is_muted = is_first_alert
                 && self.alerts_muted_until.get(detector.index()) > Some(&results.at.index);
             // A budget's action is described by the budget, whatever loop it meets.
-            let (label, labelled_finding) = match results.findings.get(choice.finding) {
-                Some((id, caused)) if choice.is_session_wide => (*id, caused),
-                _ => (detector, finding),
+            let description = match results.findings.get(choice.finding) {
+                Some(found) if choice.is_session_wide => LoopDescription::of(found),
+                _ => description,
             };
             let mut decision = build_decision(
                 current_loop,
                 results,
-                (label, labelled_finding),
+                description,
                 &choice,
-                self.trends.get(label),
+                self.trends.get(description.detector),
                 settings,
             );
             if is_muted {
@@ -409,7 +422,7 @@ fn extending_bits(findings: &[(DetectorId, Finding)]) -> u64 {
 fn select_description<'a>(
     findings: &'a [(DetectorId, Finding)],
     settings: &Settings,
-) -> Option<(DetectorId, &'a Finding)> {
+) -> Option<LoopDescription<'a>> {
     findings
         .iter()
         .max_by_key(|(detector, finding)| {
@@ -417,5 +430,5 @@ fn select_description<'a>(
             let rank = escalation.map(|escalation| escalation.precedence.rank);
             (finding.calls.len(), Reverse((rank, *detector)))
         })
-        .map(|(detector, finding)| (*detector, finding))
+        .map(LoopDescription::of)
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::domain::{Action, DetectorId, Evidence, LoopId, Sig, Trend, Waste};
 
-/// What to report about a loop on an event.
+/// The report about a loop on an event.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Decision {
     pub detector: DetectorId,

@@ -54,7 +54,7 @@ pub(super) struct Loop {
 /// The refused calls of a loop.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Refusals {
-    /// Since the session last made progress.
+    /// The number of them since the session last made progress.
     pub count: u32,
     /// The session's progress count at the latest of them.
     progress: u32,

@@ -11,7 +11,7 @@ use crate::domain::{Action, EscalationLevel, Precedence};
 #[derive(Debug)]
 pub struct Settings {
     pub trend: TrendSettings,
-    /// By detector.
+    /// One entry per detector, by its id.
     pub escalations: Vec<Escalation>,
     /// Verdicts are reported but brokers do not act on them.
     pub shadow: bool,
@@ -115,7 +115,7 @@ impl EscalationSettings {
         })
     }
 
-    /// Without one, the hard action is the last.
+    /// The last action of a loop: `final_action`, else the hard action.
     fn final_action(&self) -> Action {
         self.final_action.unwrap_or(self.hard)
     }

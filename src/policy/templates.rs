@@ -5,7 +5,7 @@ use std::fmt;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use thiserror::Error;
 
-use crate::domain::{LoopMember, sanitize};
+use crate::domain::{Evidence, LoopMember, sanitize};
 
 /// The pattern and the correction of each detector, for one profile. They are
 /// rendered once when they are compiled, so that mistakes are found early.
@@ -17,8 +17,8 @@ pub struct Templates {
 /// "ran", "called"), `tool` and `target` of the first member, `call` (the first member:
 /// "tool target" or "tool(arguments)"), `calls` (of every member), `similarity` (two
 /// digits), `excerpt`, `began` (the character of a text where it begins to repeat itself),
-/// and of a budget `used` and `cap` in `unit`s. Text from agents is quoted: on one line, bounded, with its
-/// quotation marks replaced.
+/// and of a budget `used` and `cap` in `unit`s. Text from agents is quoted: on one line,
+/// bounded, with its quotation marks replaced.
 #[derive(Clone, Debug)]
 pub struct TemplateContext(Value);
 
@@ -39,10 +39,10 @@ const FUEL: u64 = 10_000;
 
 impl TemplateContext {
     pub fn new(
-        (count, period, similarity): (i32, i32, f64),
+        evidence: &Evidence,
         verb: &'static str,
         members: &[LoopMember],
-        (excerpt, began): (&str, u64),
+        repetition_start: u64,
     ) -> Self {
         let first = members.first();
         let calls: Vec<String> = members
@@ -51,16 +51,16 @@ impl TemplateContext {
             .map(|member| quote(&member.label()))
             .collect();
         Self(context! {
-            count,
-            period,
+            count => evidence.count,
+            period => evidence.period,
             verb,
             tool => first.map(|member| quote(&member.tool)).unwrap_or_default(),
             target => first.map(|member| quote(&member.target)).unwrap_or_default(),
             call => calls.first().cloned().unwrap_or_default(),
             calls,
-            similarity => format_similarity(similarity),
-            excerpt => quote(excerpt),
-            began,
+            similarity => format_similarity(evidence.similarity),
+            excerpt => quote(&evidence.excerpt),
+            began => repetition_start,
             unit => "",
             used => "",
             cap => "",
@@ -80,7 +80,14 @@ impl TemplateContext {
             call_key: None,
             args: String::new(),
         };
-        Self::new((3, 1, 1.0), "called", &[member], ("text", 0))
+        let evidence = Evidence {
+            count: 3,
+            period: 1,
+            similarity: 1.0,
+            event_indexes: Vec::new(),
+            excerpt: "text".to_owned(),
+        };
+        Self::new(&evidence, "called", &[member], 0)
     }
 }
 
@@ -155,7 +162,7 @@ fn quote(text: &str) -> String {
     sanitize::quote(text, QUOTE_CHARS_MAX)
 }
 
-/// With two decimals. Most loops repeat themselves exactly, and formatting a float is slow.
+/// Formats a similarity with two decimals. Most loops repeat themselves exactly, and formatting a float is slow.
 fn format_similarity(similarity: f64) -> String {
     if (1.0 - similarity) == 0.0 {
         "1.00".to_owned()
@@ -164,7 +171,7 @@ fn format_similarity(similarity: f64) -> String {
     }
 }
 
-/// As an integer, or with two decimals.
+/// Formats a number as an integer, or with two decimals.
 fn format_number(number: f64) -> String {
     if number.fract() == 0.0 {
         format!("{number:.0}")
@@ -197,7 +204,13 @@ mod tests {
             call_key: None,
             args: String::new(),
         };
-        let facts = TemplateContext::new((3, 1, 0.9), "read", &[member], ("", 0));
+        let evidence = Evidence {
+            count: 3,
+            period: 1,
+            similarity: 0.9,
+            ..Evidence::default()
+        };
+        let facts = TemplateContext::new(&evidence, "read", &[member], 0);
         Ok(templates.render_pattern("d", &facts))
     }
 

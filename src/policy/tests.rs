@@ -112,6 +112,7 @@ fn moment(index: i32, secs: u64) -> EventPosition {
         progress: 0,
         state_changes: 0,
         calls: 0,
+        new_results: 0,
         round: None,
     }
 }
@@ -149,9 +150,9 @@ fn check(settings: Settings, script: &str, expected: &str) {
         Some(Action::Terminate) => 'T',
         Some(_) => '?',
     };
-    let rulings = PolicyHarness::new(settings).play(script);
+    let decisions = PolicyHarness::new(settings).play(script);
     assert_eq!(
-        rulings.iter().map(name).collect::<String>(),
+        decisions.iter().map(name).collect::<String>(),
         expected,
         "{script}"
     );
@@ -308,11 +309,11 @@ fn another_detector_that_cites_the_same_call_sees_the_same_loop() {
 #[test]
 fn a_loop_keeps_its_name_and_counts_its_cost_from_its_first_event() {
     let mut bench = PolicyHarness::new(warn_block());
-    let rulings: Vec<Decision> = bench.play("....Xx").into_iter().flatten().collect();
-    assert_eq!(rulings[0].loop_id, rulings[1].loop_id);
-    assert_eq!(rulings[0].wasted, waste_of_events(3));
-    assert_eq!(rulings[1].wasted, waste_of_events(4));
-    assert_eq!(rulings[1].evidence.event_indexes, [2, 3, 4, 5]);
+    let decisions: Vec<Decision> = bench.play("....Xx").into_iter().flatten().collect();
+    assert_eq!(decisions[0].loop_id, decisions[1].loop_id);
+    assert_eq!(decisions[0].wasted, waste_of_events(3));
+    assert_eq!(decisions[1].wasted, waste_of_events(4));
+    assert_eq!(decisions[1].evidence.event_indexes, [2, 3, 4, 5]);
 }
 
 #[test]
@@ -337,8 +338,8 @@ fn loops_of_different_agents_have_different_names() {
 #[test]
 fn a_throttled_loop_that_comes_back_waits_longer_before_it_escalates() {
     let waits = settings(Action::Throttle, Action::Ask, 0);
-    let rulings = PolicyHarness::new(waits).play("..X..X..X..X");
-    let decisions: Vec<_> = rulings.iter().flatten().collect();
+    let decisions = PolicyHarness::new(waits).play("..X..X..X..X");
+    let decisions: Vec<_> = decisions.iter().flatten().collect();
     let actions: Vec<Action> = decisions.iter().map(|decision| decision.action).collect();
     assert_eq!(
         actions,
@@ -360,8 +361,8 @@ fn a_throttled_loop_that_comes_back_waits_longer_before_it_escalates() {
 #[test]
 fn the_wait_of_a_throttle_has_a_limit() {
     let waits = settings(Action::Throttle, Action::Throttle, 0);
-    let rulings = PolicyHarness::new(waits).play(&"..X".repeat(9));
-    let last = rulings.into_iter().flatten().next_back().unwrap();
+    let decisions = PolicyHarness::new(waits).play(&"..X".repeat(9));
+    let last = decisions.into_iter().flatten().next_back().unwrap();
     assert_eq!(last.retry_after, Some(Duration::from_secs(300)));
 }
 
@@ -387,8 +388,8 @@ fn a_trend_fades_with_time_but_not_in_a_short_pause() {
         let settings = warn_block();
         let mut trends = trend::Trends::default();
         let (first, second) = (moment(0, 0), moment(1, secs));
-        trends.update((first, None), 1, 1, &settings);
-        trends.update((second, Some(first.time)), 1, 1, &settings);
+        trends.update(first, None, 1, 1, &settings);
+        trends.update(second, Some(first.time), 1, 1, &settings);
         trends.get(A).unwrap().ema
     };
     assert!((after(60) - 0.51).abs() < 1e-6);

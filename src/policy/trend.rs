@@ -34,7 +34,7 @@ struct TrendState {
 
 /// Below this a trend has ended.
 const EMA_MIN: f32 = 0.01;
-/// From this on a blip is a trend.
+/// At or above this a blip is a trend.
 const TREND_EMA_MIN: f32 = 0.4;
 /// A pause of up to a minute is normal and does not decay a trend.
 const IDLE_GRACE: Duration = Duration::from_secs(60);
@@ -42,11 +42,12 @@ const IDLE_GRACE: Duration = Duration::from_secs(60);
 const IDLE_HALF_LIFE_SECS: f32 = 600.0;
 
 impl Trends {
-    /// Updates every average with one event. `checked` and `found` are detectors as
-    /// bits.
+    /// Updates every average with one event. `previous_time` is the time of the event
+    /// before. `checked` and `found` are detectors as bits.
     pub fn update(
         &mut self,
-        (at, previous_time): (EventPosition, Option<SystemTime>),
+        at: EventPosition,
+        previous_time: Option<SystemTime>,
         checked: u64,
         found: u64,
         settings: &Settings,

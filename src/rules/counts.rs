@@ -38,7 +38,7 @@ pub struct RuleSettings {
 pub struct RuleStates {
     /// The agent's events so far.
     events_seen: u32,
-    /// By rule, up to the last rule that ever had an outcome.
+    /// The state of each rule, up to the last rule that ever had an outcome.
     states: Vec<RuleState>,
 }
 
@@ -348,6 +348,7 @@ mod tests {
                 progress: 0,
                 state_changes: 0,
                 calls: 0,
+                new_results: 0,
                 round: round.map(sig),
             },
             body,

@@ -1,6 +1,6 @@
 //! The variables of expressions: an event's fields as CEL values.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use cel::{
     common::{
@@ -32,7 +32,7 @@ pub(super) struct EventScope<'a> {
     cost: Cost,
     tool: &'a str,
     operation: &'static str,
-    target: Cow<'a, str>,
+    target: Arc<str>,
     args_json: &'a str,
     /// `None`: unknown, not an object, or too large.
     args: Option<CelMap<'a>>,
@@ -90,7 +90,7 @@ pub(super) const VARIABLES: &[(&str, Type)] = &[
 
 impl<'a> EventScope<'a> {
     /// `None` if the event concerns no rule.
-    pub fn from_event(event: &'a Event, facts: &EventFacts<'a>, wants_args: bool) -> Option<Self> {
+    pub fn from_event(event: &'a Event, facts: &EventFacts, wants_args: bool) -> Option<Self> {
         let scope = Self {
             agent_id: event.agent.as_str(),
             round_id: &event.round_id,
@@ -105,7 +105,7 @@ impl<'a> EventScope<'a> {
                     kind: "tool_call",
                     tool: &call.tool,
                     operation: operation_name(extract.facts.operation),
-                    target: truncate_target(extract.target.clone()),
+                    target: truncate_target(&extract.target),
                     args_json: args_json(&call.args),
                     args,
                     args_values,
@@ -157,7 +157,7 @@ impl Default for EventScope<'_> {
             cost: Cost::default(),
             tool: "",
             operation: "",
-            target: Cow::Borrowed(""),
+            target: Arc::default(),
             args_json: "",
             args: Some(CelMap::default()),
             args_values: 0,
@@ -212,13 +212,10 @@ impl VariableResolver for EventScope<'_> {
     }
 }
 
-fn truncate_target(target: Cow<'_, str>) -> Cow<'_, str> {
-    match target {
-        Cow::Borrowed(target) => Cow::Borrowed(sanitize::prefix(target, TEXT_BYTES_MAX)),
-        Cow::Owned(mut target) => {
-            target.truncate(target.floor_char_boundary(TEXT_BYTES_MAX));
-            Cow::Owned(target)
-        }
+fn truncate_target(target: &Arc<str>) -> Arc<str> {
+    match sanitize::prefix(target, TEXT_BYTES_MAX) {
+        whole if whole.len() == target.len() => target.clone(),
+        beginning => beginning.into(),
     }
 }
 

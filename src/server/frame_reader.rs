@@ -4,8 +4,8 @@
 //! keeps the buffer for as long as the stream lives. Here memory is reserved as bytes
 //! arrive, a frame that arrived in one piece is not copied, and nothing is kept
 //! between frames. What has arrived of unfinished messages counts against
-//! `limits.unread_bytes_max`. A whole frame is handed on, so the handler decides what
-//! to do with a message that cannot be decoded.
+//! `limits.unread_bytes_max` ([`UnreadBytes`]). A whole frame is handed on, so the handler
+//! decides what to do with a message that cannot be decoded.
 //!
 //! The handlers of events and deltas use the reader itself. For other calls it is the
 //! request body that tonic reads, a whole frame at a time.
@@ -36,7 +36,7 @@ use crate::{
 const HEADER_BYTES: usize = 5;
 
 /// The unit in which memory for unfinished messages is permitted. The first one of
-/// each message needs no permit: the number of calls bounds them.
+/// each message needs no permit: the number of calls and hooks bounds them.
 const BLOCK_BYTES: usize = 16 * 1024;
 
 /// The limits on messages.
@@ -65,13 +65,41 @@ impl MessageLimits {
     }
 }
 
+/// The permits for the bytes of a request that have arrived and are not handled yet.
+pub struct UnreadBytes {
+    limits: Arc<MessageLimits>,
+    tenant: Tenant,
+    permits: Vec<Permit>,
+}
+
+impl UnreadBytes {
+    pub fn new(limits: Arc<MessageLimits>, tenant: Tenant) -> Self {
+        Self {
+            limits,
+            tenant,
+            permits: Vec::new(),
+        }
+    }
+
+    /// Takes the permits for this many bytes in all, and keeps those that it has.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), Status> {
+        let limits = &self.limits;
+        while (self.permits.len() + 1) * BLOCK_BYTES < bytes {
+            let permit = limits.blocks.try_acquire(&self.tenant).map_err(|share| {
+                limits.metrics.count_rejection(Rejection::UnreadBytesMax);
+                status::too_many_unread_bytes(limits.unread_bytes_max, share * BLOCK_BYTES)
+            })?;
+            self.permits.push(permit);
+        }
+        Ok(())
+    }
+}
+
 /// The frames of one request body.
 pub struct FrameReader {
     body: Body,
-    limits: Arc<MessageLimits>,
-    tenant: Tenant,
     /// Held until the message has been handled.
-    permits: Vec<Permit>,
+    unread: UnreadBytes,
     /// The rest of the last chunk. It is empty or begins with a whole frame whenever
     /// the reader waits for the client.
     chunk: Bytes,
@@ -83,9 +111,7 @@ impl FrameReader {
     pub fn new(body: Body, limits: Arc<MessageLimits>, tenant: Tenant) -> Self {
         Self {
             body,
-            limits,
-            tenant,
-            permits: Vec::new(),
+            unread: UnreadBytes::new(limits, tenant),
             chunk: Bytes::new(),
             partial: BytesMut::new(),
         }
@@ -104,7 +130,7 @@ impl FrameReader {
     /// The next frame with its header. The one before it has been handled.
     fn poll_whole_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if self.partial.is_empty() {
-            self.permits.clear();
+            self.unread.permits.clear();
         }
         loop {
             if let Some(frame) = self.take_frame().transpose() {
@@ -145,7 +171,7 @@ impl FrameReader {
             let frame_bytes = self.frame_bytes(&self.partial)?;
             let missing = frame_bytes.unwrap_or(HEADER_BYTES) - self.partial.len();
             let piece = self.chunk.split_to(missing.min(self.chunk.len()));
-            self.acquire_blocks(self.partial.len() + piece.len())?;
+            self.unread.reserve(self.partial.len() + piece.len())?;
             self.partial.extend_from_slice(&piece);
             if self.frame_bytes(&self.partial)? == Some(self.partial.len()) {
                 return Ok(Some(take(&mut self.partial).freeze()));
@@ -166,24 +192,11 @@ impl FrameReader {
             return Err(status::compressed_message(flag));
         }
         let message_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        let message_bytes_max = self.limits.message_bytes_max;
+        let message_bytes_max = self.unread.limits.message_bytes_max;
         if message_bytes > message_bytes_max {
             return Err(status::message_too_large(message_bytes, message_bytes_max));
         }
         Ok(Some(HEADER_BYTES + message_bytes))
-    }
-
-    /// Takes the permits for a partial frame of this length.
-    fn acquire_blocks(&mut self, partial_bytes: usize) -> Result<(), Status> {
-        let limits = &self.limits;
-        while (self.permits.len() + 1) * BLOCK_BYTES < partial_bytes {
-            let permit = limits.blocks.try_acquire(&self.tenant).map_err(|share| {
-                limits.metrics.count_rejection(Rejection::UnreadBytesMax);
-                status::too_many_unread_bytes(limits.unread_bytes_max, share * BLOCK_BYTES)
-            })?;
-            self.permits.push(permit);
-        }
-        Ok(())
     }
 }
 

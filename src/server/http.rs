@@ -51,8 +51,8 @@ pub async fn serve(
         .header_read_timeout(timeout)
         .max_buf_size(HEAD_BYTES_MAX);
     let routes = routes.layer(middleware::from_fn_with_state(
-        (timeout, metrics),
-        limit_body_time,
+        (timeout, metrics.clone()),
+        limit_body,
     ));
     let routes = routes.layer(middleware::from_fn_with_state(
         auth_delays,
@@ -69,8 +69,13 @@ pub async fn serve(
         });
         let connection = http.serve_connection(TokioIo::new(connection), service);
         let served = connections.watch(connection);
+        let metrics = metrics.clone();
         tokio::spawn(async move {
             if let Err(error) = served.await {
+                // Answered with 431.
+                if error.is_parse_too_large() {
+                    metrics.count_rejection(Rejection::MessageBytesMax);
+                }
                 tracing::debug!(%error, "an HTTP connection ended early");
             }
         });
@@ -98,15 +103,15 @@ async fn delay_unknown_tokens(
 }
 
 /// Gives the body of a request a deadline. After it the handler's read fails and the
-/// connection closes.
-async fn limit_body_time(
+/// connection closes. Counts a body that its handler refuses because it is too large.
+async fn limit_body(
     State((timeout, metrics)): State<(Duration, Arc<Metrics>)>,
     request: Request,
     next: Next,
 ) -> Response {
     let deadline = Instant::now() + timeout;
     let request = request.map(|body| {
-        let state = (body.into_data_stream(), metrics);
+        let state = (body.into_data_stream(), metrics.clone());
         Body::from_stream(stream::unfold(
             state,
             move |(mut chunks, metrics)| async move {
@@ -121,5 +126,9 @@ async fn limit_body_time(
             },
         ))
     });
-    next.run(request).await
+    let response = next.run(request).await;
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        metrics.count_rejection(Rejection::MessageBytesMax);
+    }
+    response
 }

@@ -46,7 +46,7 @@ pub trait StreamResponse: Message + Sized + 'static {
     /// The response that pushes a termination.
     fn from_termination(verdict: pb::Verdict) -> Self;
 
-    /// Whether a queued response may absorb a later one. If false, `coalesce` is not
+    /// Whether later responses are merged into a queued one. If false, `coalesce` is not
     /// called.
     const COALESCES: bool = false;
 

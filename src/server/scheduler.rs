@@ -32,6 +32,8 @@
 //!   finds all slots taken. So while calls are *contended* a call queues even if
 //!   a slot is free. Admission decides what is contended: more than 16 unary
 //!   calls under way that are not all of one tenant.
+//! - The hook of an agent program always queues, because a payload of 4 MiB takes
+//!   longer than a slice to read. It yields between the events of its payload.
 //! - Operator calls, probes and pushed terminations need no slot.
 //!
 //! Two settings elsewhere belong to the design: the runtime polls the network
@@ -41,7 +43,7 @@
 //! # What it promises
 //!
 //! - Event work delays anything else on a worker thread by one slice and the
-//!   message in hand.
+//!   message in hand. Of a hook that is its payload, until it is read, then one event.
 //! - A tenant waits for at most one slice per slot of every other tenant,
 //!   however much they send. Unary calls of others that can run before its own:
 //!   16, which take 0.4 ms, and one for each grant to the other tenant.
@@ -154,7 +156,17 @@ impl FairScheduler {
     pub fn schedule<F: Future>(&self, tenant: Tenant, future: F) -> ScheduledFuture<F> {
         ScheduledFuture {
             handle: self.handle(tenant),
+            is_contended: false,
             future: Box::pin(future),
+        }
+    }
+
+    /// The same for work that may take longer than a slice: it queues even if a slot is
+    /// free.
+    pub fn schedule_contended<F: Future>(&self, tenant: Tenant, future: F) -> ScheduledFuture<F> {
+        ScheduledFuture {
+            is_contended: true,
+            ..self.schedule(tenant, future)
         }
     }
 
@@ -334,6 +346,7 @@ impl Drop for SchedulerHandle {
 /// A future that is polled only with a slot.
 pub struct ScheduledFuture<F> {
     handle: SchedulerHandle,
+    is_contended: bool,
     future: Pin<Box<F>>,
 }
 
@@ -343,7 +356,7 @@ impl<F: Future> Future for ScheduledFuture<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         this.handle
-            .poll(cx, false, |cx| this.future.as_mut().poll(cx))
+            .poll(cx, this.is_contended, |cx| this.future.as_mut().poll(cx))
     }
 }
 
@@ -470,6 +483,16 @@ mod tests {
         assert_eq!(log.len(), 101);
         let few = log.iter().position(|name| *name == "few").unwrap();
         assert!(few <= 2, "{few} of `many` ran before `few`");
+        assert_eq!(free_slots(&scheduler), 1);
+    }
+
+    #[tokio::test]
+    async fn a_contended_future_queues_even_if_a_slot_is_free() {
+        let scheduler = FairScheduler::new(1);
+        let mut future = scheduler.schedule_contended(tenant("a"), ready(()));
+        // It is enqueued, and then granted the slot as the first waiter.
+        assert!((&mut future).now_or_never().is_none());
+        assert!(future.now_or_never().is_some());
         assert_eq!(free_slots(&scheduler), 1);
     }
 

@@ -25,7 +25,7 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
     if !dir.database().exists() {
         return Err(StoreError::Empty { path: dir.0 });
     }
-    // As private as the directory of the store, before anything is in it.
+    // Create the file before anything is in it: it is as private as the store's directory.
     fs::File::options()
         .write(true)
         .create_new(true)
@@ -59,7 +59,7 @@ fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
         )));
     }
     drop(copying);
-    // One file, without a write-ahead log beside it.
+    // The copy is one file: it has no write-ahead log beside it.
     target
         .pragma_update(None, "journal_mode", "DELETE")
         .map_err(database_error(file))?;
@@ -83,7 +83,7 @@ fn open_copy(file: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// What a restore would do.
+/// A restore that has been checked and not made yet.
 #[derive(Debug)]
 pub struct RestorePlan {
     dir: StoreDir,

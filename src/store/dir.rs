@@ -197,7 +197,7 @@ impl StoreDir {
         len(self.database()) + len(self.wal())
     }
 
-    /// What `head` says. `None`: there is no such file, or it is not readable as one.
+    /// The content of `head`. `None`: there is no such file, or it is not valid.
     pub fn read_head(&self) -> Option<ChainHead> {
         let text = fs::read_to_string(self.head()).ok()?;
         let (record, hash) = text.trim_end().split_once(' ')?;

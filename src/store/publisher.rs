@@ -47,7 +47,7 @@ pub(super) struct Watermarks {
     pub write_failing: bool,
 }
 
-/// What the writer knows of the disk.
+/// The state of the log and of the disk after the last write.
 struct DiskStatus {
     head: ChainHead,
     /// The last verdict that has been removed; later ones are retained.

@@ -39,7 +39,7 @@ struct QueueState {
     withdrawn: Vec<VerdictId>,
     /// The bytes of the terminations that wait for a disk that refuses them.
     backlog_bytes: usize,
-    /// Since when the oldest of these has waited.
+    /// When the oldest of these began to wait.
     backlog_since: Option<Instant>,
     /// The oldest termination that was dropped and is still to be written.
     lost_since: Option<VerdictId>,
@@ -57,12 +57,12 @@ impl QueueState {
     }
 }
 
-/// What the writer is writing now.
+/// The batch that the writer is writing.
 struct InFlight {
     issued: Vec<VerdictRecord>,
     bytes: usize,
     started_at: Instant,
-    /// Since when the oldest verdict has waited.
+    /// When the oldest verdict was queued.
     queued_at: Instant,
 }
 
@@ -320,7 +320,7 @@ impl WriteQueue {
         state.backlog_bytes = state.backlog_bytes.saturating_sub(bytes);
     }
 
-    /// Since when the oldest termination waits for a disk that refuses it.
+    /// Sets when the oldest termination began to wait for a disk that refuses it.
     pub fn set_backlog_since(&self, since: Option<Instant>) {
         self.lock().backlog_since = since;
     }
@@ -414,7 +414,7 @@ impl WriteQueue {
     }
 }
 
-/// What became of an operator action that was to be withdrawn.
+/// The result of withdrawing an operator action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawal {
     /// It was not written.
@@ -429,7 +429,7 @@ pub(super) enum Withdrawal {
 #[derive(Default)]
 pub(super) struct Batch {
     pub issued: Vec<VerdictRecord>,
-    /// Since when each has waited.
+    /// When each was queued.
     pub queued_at: Vec<Instant>,
     /// All verdicts up to this one are in this batch, in an earlier one, or dropped.
     /// Calls that wait for one of them can be answered after the write.

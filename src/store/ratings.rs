@@ -145,7 +145,7 @@ impl Store {
         self.publisher.find(id)
     }
 
-    /// What operators said of these verdicts of a tenant.
+    /// The ratings by operators of these verdicts of a tenant.
     pub fn feedback(
         &self,
         tenant: &Tenant,

@@ -246,8 +246,8 @@ impl Store {
         }
     }
 
-    /// As `read_after`, but all verdicts are as in the log. `None` starts with the first
-    /// retained verdict.
+    /// Reads like `read_after`, but all verdicts are as they are in the log. `None` starts
+    /// with the first retained verdict.
     pub fn read_audit_log(
         &self,
         after: Option<VerdictId>,
@@ -265,8 +265,8 @@ impl Store {
         }
     }
 
-    /// As `read_audit_log`, but newest first, starting before the given verdict. `None`
-    /// starts with the last verdict.
+    /// Reads like `read_audit_log`, but newest first, starting before the given verdict.
+    /// `None` starts with the last verdict.
     pub fn read_audit_log_reverse(
         &self,
         before: Option<VerdictId>,

@@ -124,7 +124,7 @@ struct Record {
     reason: String,
     #[prost(double, tag = "10")]
     confidence: f64,
-    /// As `pattern`.
+    /// Stored like `pattern`.
     #[prost(string, tag = "11")]
     correction: String,
     #[prost(fixed64, optional, tag = "12")]
@@ -144,7 +144,7 @@ struct Record {
     similarity: f64,
     #[prost(int32, repeated, tag = "19")]
     event_indexes: Vec<i32>,
-    /// As `pattern`.
+    /// Stored like `pattern`.
     #[prost(string, tag = "20")]
     excerpt: String,
     #[prost(message, optional, tag = "21")]
@@ -166,7 +166,7 @@ struct Record {
     /// The nanoseconds below the millisecond.
     #[prost(uint32, tag = "29")]
     time_nanos: u32,
-    /// As in `Subject`.
+    /// Written like that of `Subject`.
     #[prost(string, tag = "30")]
     tenant: String,
     /// Empty, or the 16 bytes of the id of the verdict that was rated.
@@ -181,15 +181,15 @@ struct Record {
 struct MemberRecord {
     #[prost(string, tag = "1")]
     tool: String,
-    /// As `pattern`.
+    /// Stored like `pattern`.
     #[prost(string, tag = "2")]
     target: String,
     #[prost(string, tag = "3")]
     event_id: String,
-    /// As `pattern`: empty, or the bytes of the key.
+    /// Stored like `pattern`. Empty, or the bytes of the key.
     #[prost(bytes = "vec", tag = "4")]
     call_key: Vec<u8>,
-    /// As `pattern`.
+    /// Stored like `pattern`.
     #[prost(string, tag = "5")]
     args: String,
 }
@@ -235,7 +235,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> RecordRow {
         time_nanos,
         event_index: verdict.event_index,
         action: verdict.action.map_or(0, |action| action as u32 + 1),
-        // What was found, and the texts.
+        // The finding, and the texts.
         detector: verdict.detector.to_string(),
         also: verdict
             .other_detectors
@@ -439,7 +439,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
             Some(index) => Some(*Action::ALL.get(index)?),
             None => None,
         },
-        // What was found, and the texts.
+        // The finding, and the texts.
         detector: record.detector.into(),
         other_detectors: record.also.into_iter().map(Into::into).collect(),
         pattern,

@@ -16,7 +16,7 @@ use crate::domain::{
     ChainHash, ChainHead, EncodedRecord, RecoveredState, SessionId, Tenant, VerdictId, Waste,
 };
 
-/// What a database contained when it was opened.
+/// The content of a database when it was opened.
 pub(super) struct Recovery {
     pub state: RecoveredState,
     pub head: ChainHead,
@@ -25,7 +25,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Of a database without records.
+    /// The state of a database without records.
     pub fn empty() -> Self {
         Self {
             state: RecoveredState::default(),

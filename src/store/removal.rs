@@ -20,7 +20,7 @@ use crate::domain::VerdictId;
 const RETENTION_SLICE: usize = 1_000;
 /// The most pages that are returned to the file system at a time.
 const VACUUM_PAGES: usize = 1_000;
-/// What the write-ahead log may have of `store.bytes_max`.
+/// The part of `store.bytes_max` that is reserved for the write-ahead log.
 const WAL_SHARE: u64 = WAL_BYTES as u64;
 /// A lifted tombstone is kept for this long, because a reset that is refused while its
 /// commit is on its way must be undone.
@@ -35,7 +35,7 @@ pub(super) struct Retention {
     pub tombstones_max: usize,
 }
 
-/// What a slice of the retention has removed.
+/// The rows that a slice of the retention has removed.
 #[derive(Default)]
 pub(super) struct RemovedSlice {
     /// The greatest id of all removed verdicts.
@@ -88,7 +88,7 @@ impl Database {
         slice.retained_after = read_removed(&transaction)?.2;
         slice.has_more = removed > 0;
         if removed == 0 {
-            // So that a start can tell whether its clock is far ahead.
+            // The next start compares its clock with this time.
             save_time(&transaction, LAST_RUN, now)?;
             transaction.commit()?;
             self.shrink_files(retention)?;
@@ -120,7 +120,7 @@ impl Database {
         Ok(pages * read("page_size")?)
     }
 
-    /// Brings the files to the size of what is in them, if they are too large.
+    /// Returns the free pages of files that are too large.
     fn shrink_files(&self, retention: &Retention) -> Result<(), CommitError> {
         if self.dir.bytes() <= retention.bytes_max {
             return Ok(());

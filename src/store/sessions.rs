@@ -30,32 +30,34 @@ pub(super) const REMOVAL_SLICE: usize = 1_000;
 /// may have 10 KiB, and no more than necessary should go.
 const OVERSIZE_SLICE: usize = 100;
 
-/// A change of the frozen sessions, or terminations of sessions.
-pub(super) enum SessionWrite {
-    Save(Vec<FrozenSession>),
-    Remove(Vec<SessionId>),
-    /// Removes those that were last active before this time.
-    RemoveIdleSince(SystemTime),
-    /// Terminations that were lost. Some of them may be on disk.
-    Terminate(Vec<VerdictRecord>),
+/// A write beside the queue of verdicts: of frozen sessions, or of terminations.
+pub(super) enum StoreWrite {
+    SaveSessions(Vec<FrozenSession>),
+    RemoveSessions(Vec<SessionId>),
+    /// Removes the sessions that were last active before this time.
+    RemoveSessionsIdleSince(SystemTime),
+    /// Terminations that the queue has dropped. Some of them may be on disk.
+    AppendTerminations(Vec<VerdictRecord>),
 }
 
-/// The changes that wait for the writer, in their order.
+/// The writes that wait for the writer thread, in their order.
 #[derive(Default)]
-pub(super) struct SessionWrites {
+pub(super) struct StoreWrites {
     state: Mutex<WaitingWrites>,
 }
 
 #[derive(Default)]
 struct WaitingWrites {
     pending: VecDeque<PendingWrite>,
-    /// The disk refused the removals that are left.
+    /// The disk has refused the removals that are still pending.
     is_refused: bool,
     is_closed: bool,
+    /// Removals for which there was no room.
+    dropped_total: u64,
 }
 
 pub(super) struct PendingWrite {
-    pub write: SessionWrite,
+    pub write: StoreWrite,
     /// `None`: no caller waits.
     done: Option<mpsc::SyncSender<Result<(), StoreError>>>,
 }
@@ -63,7 +65,7 @@ pub(super) struct PendingWrite {
 impl PendingWrite {
     fn removal(ids: Vec<SessionId>) -> Self {
         Self {
-            write: SessionWrite::Remove(ids),
+            write: StoreWrite::RemoveSessions(ids),
             done: None,
         }
     }
@@ -76,9 +78,9 @@ impl PendingWrite {
     }
 }
 
-impl SessionWrites {
-    /// Adds a change. The receiver gets its result, or nothing if the writer has ended.
-    pub fn add(&self, write: SessionWrite) -> mpsc::Receiver<Result<(), StoreError>> {
+impl StoreWrites {
+    /// Adds a write. The receiver gets its result, or nothing if the writer has ended.
+    pub fn add(&self, write: StoreWrite) -> mpsc::Receiver<Result<(), StoreError>> {
         let (done, result) = mpsc::sync_channel(1);
         let mut state = self.state.lock();
         if !state.is_closed {
@@ -91,15 +93,17 @@ impl SessionWrites {
 
     /// Adds the removal of a session, which no caller waits for.
     pub fn add_removal(&self, id: SessionId) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         if state.is_closed {
             return;
         }
         if let Some(last) = state.pending.back_mut()
-            && let SessionWrite::Remove(ids) = &mut last.write
+            && let StoreWrite::RemoveSessions(ids) = &mut last.write
         {
             if ids.len() < REMOVALS_MAX {
                 ids.push(id);
+            } else {
+                state.dropped_total += 1;
             }
             return;
         }
@@ -113,11 +117,11 @@ impl SessionWrites {
         !state.is_refused && !state.pending.is_empty()
     }
 
-    /// The next change. Of many removals it is a part.
+    /// Takes the next write. Many removals are returned in parts.
     pub fn next(&self) -> Option<PendingWrite> {
         let mut state = self.state.lock();
         let mut next = state.pending.pop_front()?;
-        if let SessionWrite::Remove(ids) = &mut next.write
+        if let StoreWrite::RemoveSessions(ids) = &mut next.write
             && ids.len() > REMOVAL_SLICE
         {
             let rest = ids.split_off(REMOVAL_SLICE);
@@ -126,21 +130,22 @@ impl SessionWrites {
         Some(next)
     }
 
-    /// The disk refuses writes. Removals wait until it accepts them, because a removed
-    /// session would be restored by the next start. All other changes are answered: the
-    /// caller repeats them.
+    /// Called when the disk refuses writes. Removals wait until it accepts them, because
+    /// a removed session would be restored by the next start. All other writes are
+    /// answered with the error, and their callers repeat them.
     pub fn refuse(&self, refused: Option<PendingWrite>, error: impl Fn() -> StoreError) {
         let mut state = self.state.lock();
         let waiting = std::mem::take(&mut state.pending);
         let mut removals = Vec::new();
-        for change in refused.into_iter().chain(waiting) {
-            match change.write {
-                SessionWrite::Remove(ids) => removals.extend(ids),
-                SessionWrite::Save(_)
-                | SessionWrite::RemoveIdleSince(_)
-                | SessionWrite::Terminate(_) => change.end(Err(error())),
+        for pending in refused.into_iter().chain(waiting) {
+            match pending.write {
+                StoreWrite::RemoveSessions(ids) => removals.extend(ids),
+                StoreWrite::SaveSessions(_)
+                | StoreWrite::RemoveSessionsIdleSince(_)
+                | StoreWrite::AppendTerminations(_) => pending.end(Err(error())),
             }
         }
+        state.dropped_total += removals.len().saturating_sub(REMOVALS_MAX) as u64;
         removals.truncate(REMOVALS_MAX);
         state.is_refused = true;
         if !removals.is_empty() {
@@ -148,12 +153,17 @@ impl SessionWrites {
         }
     }
 
-    /// Accepts no more changes. Those that wait can still be taken.
+    /// The removals that were dropped: their sessions stay on disk until they expire.
+    pub fn dropped_total(&self) -> u64 {
+        self.state.lock().dropped_total
+    }
+
+    /// Accepts no more writes. Those that wait can still be taken.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
     }
 
-    /// The writer has ended: callers that wait get no result.
+    /// Drops all writes when the writer thread has ended: callers that wait get no result.
     pub fn clear(&self) {
         self.state.lock().pending.clear();
     }
@@ -179,7 +189,7 @@ impl Store {
             "writing terminations that the disk refused"
         );
         for some in found.chunks(BATCH_MAX) {
-            let written = self.write_sessions(SessionWrite::Terminate(some.to_vec()));
+            let written = self.write(StoreWrite::AppendTerminations(some.to_vec()));
             if written.is_err() {
                 self.queue.return_lost_since(since);
                 return written;
@@ -191,33 +201,33 @@ impl Store {
         Ok(())
     }
 
-    /// Saves frozen sessions in one transaction and waits for it. Each replaces what was
-    /// saved of the session before. In memory nothing is saved.
+    /// Saves frozen sessions in one transaction and waits for it. Each replaces the saved
+    /// state of its session. A store in memory saves nothing.
     pub fn save_sessions(&self, sessions: Vec<FrozenSession>) -> Result<(), StoreError> {
-        self.write_sessions(SessionWrite::Save(sessions))
+        self.write(StoreWrite::SaveSessions(sessions))
     }
 
-    /// Removes frozen sessions that were last active before this time, at most some, and
-    /// waits for it.
+    /// Removes frozen sessions that were last active before this time, at most
+    /// `REMOVAL_SLICE` of them, and waits for it.
     pub fn remove_sessions_idle_since(&self, time: SystemTime) -> Result<(), StoreError> {
-        self.write_sessions(SessionWrite::RemoveIdleSince(time))
+        self.write(StoreWrite::RemoveSessionsIdleSince(time))
     }
 
-    fn write_sessions(&self, write: SessionWrite) -> Result<(), StoreError> {
+    fn write(&self, write: StoreWrite) -> Result<(), StoreError> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        let result = disk.sessions.add(write);
+        let result = disk.writes.add(write);
         self.queue.wake();
         let ended = || write_error(&disk.dir, "the writer has ended".to_owned());
         result.recv().unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Removes what was saved of a session, soon. A session that is terminated or reset is
-    /// removed with that record.
+    /// Requests the removal of a saved session and does not wait. A session that is
+    /// terminated or reset is removed in the transaction of that record.
     pub fn remove_session(&self, id: SessionId) {
         if let Some(disk) = &self.disk {
-            disk.sessions.add_removal(id);
+            disk.writes.add_removal(id);
         }
     }
 
@@ -234,25 +244,25 @@ impl Store {
 }
 
 impl Database {
-    /// Applies a change in one transaction.
-    pub fn write_sessions(&mut self, write: &SessionWrite, text: bool) -> Result<(), CommitError> {
-        if let SessionWrite::Terminate(terminations) = write {
+    /// Applies a write in one transaction.
+    pub fn apply(&mut self, write: &StoreWrite, text: bool) -> Result<(), CommitError> {
+        if let StoreWrite::AppendTerminations(terminations) = write {
             return self.append_lost(terminations, text);
         }
         let transaction = self.begin_checked()?;
         match write {
-            SessionWrite::Terminate(_) => {}
-            SessionWrite::Save(sessions) => {
+            StoreWrite::AppendTerminations(_) => {}
+            StoreWrite::SaveSessions(sessions) => {
                 for session in sessions {
                     save(&transaction, session)?;
                 }
             }
-            SessionWrite::Remove(ids) => {
+            StoreWrite::RemoveSessions(ids) => {
                 for id in ids {
                     remove(&transaction, id.tenant().name(), id.as_str())?;
                 }
             }
-            SessionWrite::RemoveIdleSince(time) => {
+            StoreWrite::RemoveSessionsIdleSince(time) => {
                 let sql = "DELETE FROM sessions WHERE rowid IN
                                (SELECT rowid FROM sessions WHERE last_seen_ms < ?1 LIMIT ?2)";
                 let (before, limit) = (record::millis(*time).0, REMOVAL_SLICE as i64);
@@ -345,7 +355,7 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<Option<FrozenSession>> {
     Ok(session)
 }
 
-/// Why a change was not written.
+/// The error of a write that was not applied.
 pub(super) fn write_error(dir: &StoreDir, why: String) -> StoreError {
     StoreError::Io {
         path: dir.database(),

@@ -1,7 +1,7 @@
 //! Shares a bound between tenants.
 
 /// The most that each tenant may keep so that all tenants together keep at most `most`.
-/// What a tenant with fewer leaves unused is shared by the others.
+/// The part that a tenant with fewer leaves unused is shared by the others.
 pub(super) fn tenant_share(counts: impl Iterator<Item = usize>, most: usize) -> usize {
     let mut counts: Vec<usize> = counts.collect();
     counts.sort_unstable();

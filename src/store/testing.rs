@@ -19,7 +19,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         time: UNIX_EPOCH + Duration::from_nanos(1_234_567_890),
         event_index: Some(8),
         action: Some(action),
-        // What was found, and the texts.
+        // The finding, and the texts.
         detector: "read_loop".into(),
         other_detectors: vec!["exact_repeat".into()],
         pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         shadow: false,
         operator: String::new(),
     };
-    // As the engine issues it.
+    // The effect that the engine would issue it with.
     let effect = if verdict.terminates() {
         Effect::Terminated
     } else {

@@ -1,4 +1,4 @@
-//! What a transaction writes: records, terminations and snoozes.
+//! The content of a transaction: records, terminations and snoozes.
 
 use rusqlite::{
     Connection, OptionalExtension, Row, Transaction, params,

@@ -98,7 +98,7 @@ pub(super) fn verify_connection(
     connection: &Connection,
     path: &Path,
 ) -> Result<LogVerification, StoreError> {
-    // One transaction, so that a running service changes nothing meanwhile.
+    // Read in one transaction, so that a running service changes nothing meanwhile.
     let transaction = connection
         .unchecked_transaction()
         .map_err(database_error(path))?;

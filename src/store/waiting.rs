@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::{Store, queue::Withdrawal, waiter_guard::WaiterGuard};
 use crate::domain::VerdictId;
 
-/// How long the answer to a withdrawn action waits until that is noted.
+/// The longest that the answer to a withdrawn action waits for its note.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Store {
@@ -54,9 +54,9 @@ impl Store {
         tokio::time::timeout(left, settled).await.is_ok()
     }
 
-    /// Remembers a withdrawn action in a file, in case the process ends before the writer
-    /// has undone it. The disk may hang for this write too, so it waits only for a while.
-    /// There are no more such threads than actions in a batch.
+    /// Notes a withdrawn action in a file, in case the process ends before the writer has
+    /// undone it. The disk may hang for this write too, so it runs on its own thread and
+    /// the wait is bounded. There are no more such threads than actions in a batch.
     async fn note_withdrawn(&self, id: VerdictId) {
         let Some(disk) = &self.disk else {
             return;

@@ -18,7 +18,7 @@ use super::{
     queue::{BATCH_MAX, Batch, WriteQueue, is_operator_action},
     removal::Retention,
     retention::RetentionRequests,
-    sessions::{self, SessionWrites},
+    sessions::{self, StoreWrites},
 };
 use crate::domain::{Effect, VerdictId, VerdictRecord};
 
@@ -46,7 +46,7 @@ pub(super) struct WriterDisk {
     pub retention: Arc<RetentionRequests>,
     /// The limits that the writer enforces by itself when the files are too large.
     pub limits: Retention,
-    pub sessions: Arc<SessionWrites>,
+    pub writes: Arc<StoreWrites>,
     /// Called before each commit. Tests stop the writer there.
     pub before_commit: Option<CommitHook>,
 }
@@ -99,13 +99,13 @@ impl Writer {
             self.queue.begin_maintenance();
             self.request_retention();
             self.enforce_retention()?;
-            self.write_sessions()?;
+            self.apply_next_write()?;
             self.queue.end_maintenance();
         }
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
         }
-        self.finish_sessions()?;
+        self.finish_writes()?;
         if let Some(database) = self.database() {
             database.sync_head();
         }
@@ -116,7 +116,7 @@ impl Writer {
         let disk = self.disk.as_ref()?;
         Some(if self.publisher.watermarks().write_failing {
             RETRY_INTERVAL
-        } else if disk.retention.is_requested() || disk.sessions.is_pending() {
+        } else if disk.retention.is_requested() || disk.writes.is_pending() {
             Duration::ZERO
         } else {
             IDLE_INTERVAL
@@ -140,8 +140,8 @@ impl Writer {
             Err(_) => Ok(()),
         };
         match written.and(undone) {
-            Ok(()) => self.written(batch),
-            Err(CommitError::Refused(error)) => self.refused(batch, &error),
+            Ok(()) => self.publish_written(batch),
+            Err(CommitError::Refused(error)) => self.handle_refused(batch, &error),
             Err(CommitError::Detached(error)) => {
                 self.backlog.is_uncertain = true;
                 let actions = batch
@@ -150,7 +150,7 @@ impl Writer {
                     .filter(|issued| is_operator_action(issued));
                 self.withdrawn
                     .extend(actions.map(|issued| issued.verdict.id));
-                self.refused(batch, &error);
+                self.handle_refused(batch, &error);
             }
             Err(CommitError::Unsynced(error)) => {
                 CommitPublisher::count(&self.publisher.failures);
@@ -228,7 +228,8 @@ impl Writer {
         }
     }
 
-    fn written(
+    /// Publishes a batch that is on disk, without the actions that were withdrawn.
+    fn publish_written(
         &mut self,
         Batch {
             issued, through, ..
@@ -257,7 +258,7 @@ impl Writer {
 
     /// Handles a failed write: terminations stay in force and are retried, operator
     /// actions are rejected, other verdicts are delivered but not persisted.
-    fn refused(&mut self, batch: Batch, error: &str) {
+    fn handle_refused(&mut self, batch: Batch, error: &str) {
         CommitPublisher::count(&self.publisher.failures);
         let before = self.publisher.watermarks();
         if !before.write_failing {
@@ -283,10 +284,10 @@ impl Writer {
         self.publisher.publish(batch, watermarks);
     }
 
-    /// Applies one change of the frozen sessions. While writes fail, removals wait and
-    /// other changes are refused: the sessions are saved again later. Returns whether a
-    /// change was written.
-    fn write_sessions(&mut self) -> io::Result<bool> {
+    /// Applies one write of frozen sessions or of dropped terminations. While writes fail,
+    /// removals wait and other writes are refused: their callers repeat them. Returns
+    /// whether one was applied.
+    fn apply_next_write(&mut self) -> io::Result<bool> {
         let is_failing = self.publisher.watermarks().write_failing;
         let Some(disk) = &mut self.disk else {
             return Ok(false);
@@ -295,21 +296,21 @@ impl Writer {
         let database = match &mut disk.database {
             Some(database) if !is_failing => database,
             _ => {
-                disk.sessions.refuse(None, || write_error("writes fail"));
+                disk.writes.refuse(None, || write_error("writes fail"));
                 return Ok(false);
             }
         };
-        let Some(pending) = disk.sessions.next() else {
+        let Some(pending) = disk.writes.next() else {
             return Ok(false);
         };
-        match database.write_sessions(&pending.write, self.text) {
+        match database.apply(&pending.write, self.text) {
             Ok(()) => {
                 self.publisher.set_head(database.head());
                 pending.end(Ok(()));
             }
             Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
                 let refused = Some(pending);
-                disk.sessions.refuse(refused, || write_error(&error));
+                disk.writes.refuse(refused, || write_error(&error));
                 return Ok(false);
             }
             Err(CommitError::Unsynced(error)) => return Err(io::Error::other(error)),
@@ -317,12 +318,12 @@ impl Writer {
         Ok(true)
     }
 
-    /// Applies the changes of frozen sessions that wait when the store is closed.
-    fn finish_sessions(&mut self) -> io::Result<()> {
+    /// Applies the writes that wait when the store is closed.
+    fn finish_writes(&mut self) -> io::Result<()> {
         if let Some(disk) = &self.disk {
-            disk.sessions.close();
+            disk.writes.close();
         }
-        while self.write_sessions()? {}
+        while self.apply_next_write()? {}
         Ok(())
     }
 

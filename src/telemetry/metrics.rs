@@ -127,12 +127,13 @@ pub struct StoreStats {
     pub write_failing: bool,
 }
 
-/// From the engine's microsecond to a stall that a user notices.
+/// The buckets reach from the engine's microsecond to a stall that a user notices.
 const DURATION_BUCKETS: &[f64] = &[
     1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 1e-2, 0.1, 1.0,
 ];
 
-/// From a read of a local socket to the time after which `unstuck hook` gives up.
+/// The buckets reach from a read of a local socket to the time after which `unstuck hook`
+/// gives up.
 const HOOK_DURATION_BUCKETS: &[f64] = &[
     1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 0.1, 0.25, 1.0,
 ];

@@ -75,7 +75,7 @@ fn is_acknowledgement_word(text: &str) -> bool {
 /// Whether a result is only a line or two, so that a search has hardly found anything.
 pub fn is_small_result(result: &str) -> bool {
     const SMALL_RESULT_BYTES_MAX: usize = 256;
-    result.trim().len() <= SMALL_RESULT_BYTES_MAX
+    result.len() <= SMALL_RESULT_BYTES_MAX || result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
 /// Whether a result is a short number, alone or as the only row and column: `0`, `[(0,)]`.

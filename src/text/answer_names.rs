@@ -44,11 +44,15 @@ pub fn hash_names(answer: &str, task: &str) -> Option<u64> {
 /// Whether a token names something, rather than being a word or an id.
 fn is_name(token: &str) -> bool {
     let has = |test: fn(&u8) -> bool| token.as_bytes().iter().any(&test);
-    if has(|byte| matches!(byte, b'/' | b'_' | b'.')) {
+    if has(|byte| matches!(byte, b'/' | b'.')) {
         return true;
     }
-    let is_id = token.len() >= ID_BYTES_MIN && has(u8::is_ascii_alphabetic);
-    has(u8::is_ascii_digit) && !is_id
+    // `agent_7f3a9c` is an id, `test_login` is a name.
+    let last = token.rsplit(['_', '-']).next().unwrap_or_default();
+    let is_id = last.len() >= ID_BYTES_MIN
+        && last.bytes().any(|byte| byte.is_ascii_digit())
+        && last.bytes().any(|byte| byte.is_ascii_alphabetic());
+    !is_id && has(|byte| byte.is_ascii_digit() || *byte == b'_')
 }
 
 #[cfg(test)]
@@ -64,6 +68,7 @@ mod tests {
         for reworded in [
             "I found it: line 42 of `hook/sign.go` computes the HMAC.",
             r#"{"agent": "eb44a0f979d7", "message": "See hook/sign.go (42) for v2"}"#,
+            r#"{"agent": "agent_7f3a9c1e", "message": "See hook/sign.go (42)."}"#,
         ] {
             assert_eq!(names, hash_names(reworded, TASK), "{reworded}");
         }

@@ -3,10 +3,12 @@
 //!
 //! The texts among the arguments are replaced first, as a whole. Then a token (letters,
 //! digits, `_ - . / @`) of the answer that is a token of the arguments, or a path that
-//! ends with one, is replaced. Numbers are kept, because they are what an answer is about.
-//! Cost: linear in both texts, bounded by their limits.
+//! ends with one, is replaced. Numbers are kept, because they are what an answer is about,
+//! unless one is the whole value of an argument: "order 1001 not found".
+//! Cost: linear in both texts, which have limits. A byte of an answer is hashed at most 17
+//! times, because of the slashes before it, and compared with at most 8 texts.
 
-use std::{hash::BuildHasher, sync::LazyLock};
+use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
@@ -17,6 +19,9 @@ const PLACEHOLDER: &str = "@";
 const ARGS_BYTES_MAX: usize = 2_048;
 /// Longer answers carry information of their own.
 const ANSWER_BYTES_MAX: usize = 2_048;
+
+/// The most parts of a path that may precede the echoed one.
+const SLASHES_MAX: usize = 16;
 
 /// Texts of the arguments that are looked for as a whole.
 const VALUES_MAX: usize = 8;
@@ -40,14 +45,16 @@ impl CutText {
 /// What an answer may echo: the texts and tokens of a call's arguments, and its tool's
 /// name.
 #[derive(Debug, Default)]
-pub struct EchoTokens<'a> {
+pub struct EchoTokens {
     /// The longest texts first, since a short one may be part of a longer one.
-    values: SmallVec<[&'a str; VALUES_MAX]>,
+    values: SmallVec<[Box<str>; VALUES_MAX]>,
     /// Hashes of the tokens in lower case, sorted.
     hashes: SmallVec<[u64; 32]>,
     /// The same of the names of the arguments. An answer echoes one in quotes; without, it is
     /// a word like any other ("use offset and limit").
     names: SmallVec<[u64; 8]>,
+    /// The hashes of numbers that are whole values of arguments.
+    numbers: SmallVec<[u64; 4]>,
     filter: TokenFilter,
 }
 
@@ -79,8 +86,8 @@ impl TokenFilter {
     }
 }
 
-impl<'a> EchoTokens<'a> {
-    pub fn new(tool: &str, args: &'a str) -> Self {
+impl EchoTokens {
+    pub fn new(tool: &str, args: &str) -> Self {
         if args.len() > ARGS_BYTES_MAX {
             return Self::default();
         }
@@ -91,7 +98,14 @@ impl<'a> EchoTokens<'a> {
             filter.add(token.text);
             hashes.push(hash_token(token.text));
         }
-        for token in tokens(args).filter(|token| token.is_name) {
+        let mut numbers = SmallVec::new();
+        for token in tokens(args) {
+            if !token.is_name {
+                if numbers.len() < VALUES_MAX && is_number_value(args, &token) {
+                    numbers.push(hash_token(token.text));
+                }
+                continue;
+            }
             filter.add(token.text);
             let after = args.get(token.start + token.text.len()..);
             if after.is_some_and(is_end_of_name) {
@@ -102,19 +116,21 @@ impl<'a> EchoTokens<'a> {
         }
         hashes.sort_unstable();
         hashes.dedup();
-        let mut values: SmallVec<_> = quoted_texts(args).take(VALUES_MAX).collect();
-        values.sort_by_key(|value: &&str| std::cmp::Reverse(value.len()));
+        let values = quoted_texts(args).take(VALUES_MAX).map(Box::from);
+        let mut values: SmallVec<[Box<str>; VALUES_MAX]> = values.collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self {
             values,
             hashes,
             names,
+            numbers,
             filter,
         }
     }
 
     /// The answer without the echo; `None`: it has none.
     pub fn cut(&self, answer: &str) -> Option<CutText> {
-        if (self.hashes.is_empty() && self.names.is_empty())
+        if (self.hashes.is_empty() && self.names.is_empty() && self.numbers.is_empty())
             || answer.is_empty()
             || answer.len() > ANSWER_BYTES_MAX
         {
@@ -142,7 +158,12 @@ impl<'a> EchoTokens<'a> {
                 let before = answer.get(..token.start).unwrap_or_default();
                 before.ends_with(['\'', '"', '`'])
             };
-            if !token.is_name || !self.contains(token.text, is_quoted) {
+            let is_echo = if token.is_name {
+                self.contains(&token, is_quoted)
+            } else {
+                !self.numbers.is_empty() && self.numbers.contains(&hash_token(token.text))
+            };
+            if !is_echo {
                 continue;
             }
             let between = answer.get(from..token.start).unwrap_or_default();
@@ -160,7 +181,7 @@ impl<'a> EchoTokens<'a> {
         Some(kept)
     }
 
-    fn contains(&self, token: &str, is_quoted: impl Fn() -> bool) -> bool {
+    fn contains(&self, token: &EchoToken<'_>, is_quoted: impl Fn() -> bool) -> bool {
         let is_token = |token: &str| {
             self.filter.may_contain(token) && {
                 let hash = hash_token(token);
@@ -169,10 +190,32 @@ impl<'a> EchoTokens<'a> {
             }
         };
         // A relative path is often echoed as an absolute one.
-        is_token(token)
-            || memchr::memchr_iter(b'/', token.as_bytes())
-                .any(|at| token.get(at + 1..).is_some_and(is_token))
+        let text = token.text;
+        is_token(text)
+            || token.has_slash
+                && memchr::memchr_iter(b'/', text.as_bytes())
+                    .take(SLASHES_MAX)
+                    .any(|at| text.get(at + 1..).is_some_and(is_token))
     }
+}
+
+/// Whether a number is the whole value of an argument in JSON, with or without quotes. A
+/// number of one digit occurs by chance.
+fn is_number_value(args: &str, token: &EchoToken<'_>) -> bool {
+    const DIGITS_MIN: usize = 2;
+    let before = args.get(..token.start).unwrap_or_default();
+    let after = args
+        .get(token.start + token.text.len()..)
+        .unwrap_or_default();
+    let (before, after) = match (before.strip_suffix('"'), after.strip_prefix('"')) {
+        (Some(before), Some(after)) => (before, after),
+        (None, None) => (before, after),
+        _ => return false,
+    };
+    token.text.len() >= DIGITS_MIN
+        && token.text.bytes().all(|byte| byte.is_ascii_digit())
+        && before.trim_ascii_end().ends_with(':')
+        && after.trim_ascii_start().starts_with([',', '}'])
 }
 
 /// Whether the text continues behind the name of an argument in JSON.
@@ -233,6 +276,7 @@ pub(super) struct EchoToken<'a> {
     pub text: &'a str,
     /// It has a letter. A number is no name: it may be the result.
     is_name: bool,
+    has_slash: bool,
 }
 
 /// The tokens of a text. Punctuation at their ends belongs to the sentence.
@@ -240,16 +284,14 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            // The first char of a token, and those that follow it.
-            let start = find_char(text, at, |class| class.is_token())?;
-            let mut is_name = false;
-            let end = find_char(text, start, |class| {
-                is_name |= class == TokenClass::Letter;
-                !class.is_token()
-            });
-            at = end.unwrap_or(text.len());
+            let (start, _) = run_end(text, at, GAP);
+            let (end, classes) = run_end(text, start, !GAP);
+            if start == end {
+                return None;
+            }
+            at = end;
             // Without the punctuation of the sentence.
-            let token = text.get(start..at)?;
+            let token = text.get(start..end)?;
             let trimmed = token.trim_start_matches(['.', '-']);
             let start = start + (token.len() - trimmed.len());
             let text = trimmed.trim_end_matches(['.', '-', '/']);
@@ -257,62 +299,67 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
                 return Some(EchoToken {
                     start,
                     text,
-                    is_name,
+                    is_name: classes & LETTER != 0,
+                    has_slash: classes & SLASH != 0,
                 });
             }
         }
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenClass {
-    Letter,
-    /// A digit, or one of `_ - . / @`.
-    OtherToken,
-    Gap,
-}
+/// The classes of chars, a bit each. The last three are parts of tokens.
+const GAP: u8 = 1;
+const LETTER: u8 = 2;
+const SLASH: u8 = 4;
+/// A digit, or one of `_ - . @`.
+const OTHER: u8 = 8;
 
-impl TokenClass {
-    fn of(c: char) -> Self {
-        if c.is_alphabetic() {
-            Self::Letter
-        } else if c.is_numeric() || matches!(c, '_' | '-' | '.' | '/' | '@') {
-            Self::OtherToken
-        } else {
-            Self::Gap
-        }
-    }
-
-    fn is_token(self) -> bool {
-        self != Self::Gap
-    }
-}
-
-/// The class of each ASCII char: most texts have no others.
-static ASCII_CLASSES: LazyLock<[TokenClass; 128]> =
-    LazyLock::new(|| std::array::from_fn(|byte| TokenClass::of(char::from(byte as u8))));
-
-/// The first char of this kind, from `at` on.
-fn find_char(
-    text: &str,
-    mut at: usize,
-    mut is_wanted: impl FnMut(TokenClass) -> bool,
-) -> Option<usize> {
-    let classes = &*ASCII_CLASSES;
-    loop {
-        let byte = *text.as_bytes().get(at)?;
-        let (class, len) = match classes.get(usize::from(byte)) {
-            Some(class) => (*class, 1),
-            None => {
-                let c = text.get(at..)?.chars().next()?;
-                (TokenClass::of(c), c.len_utf8())
-            }
+/// The class of each byte; 0: a part of a char that is not ASCII.
+static BYTE_CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 128u8 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => LETTER,
+            b'/' => SLASH,
+            b'0'..=b'9' | b'_' | b'-' | b'.' | b'@' => OTHER,
+            _ => GAP,
         };
-        if is_wanted(class) {
-            return Some(at);
+        byte += 1;
+    }
+    classes
+};
+
+/// The class of a char that is not ASCII.
+#[cold]
+fn wide_class(c: char) -> u8 {
+    if c.is_alphabetic() {
+        LETTER
+    } else if c.is_numeric() {
+        OTHER
+    } else {
+        GAP
+    }
+}
+
+/// The end of the chars from `at` on that are of these classes, and the classes among them.
+fn run_end(text: &str, mut at: usize, wanted: u8) -> (usize, u8) {
+    let mut found = 0;
+    while let Some(byte) = text.as_bytes().get(at) {
+        let (mut class, mut len) = (BYTE_CLASSES[usize::from(*byte)], 1);
+        if class == 0 {
+            let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) else {
+                break;
+            };
+            (class, len) = (wide_class(c), c.len_utf8());
         }
+        if class & wanted == 0 {
+            break;
+        }
+        found |= class;
         at += len;
     }
+    (at, found)
 }
 
 /// Whether a char may stand between two echoed tokens of one echo.
@@ -358,6 +405,7 @@ mod tests {
                 "waiting for locator('{}')",
             ),
             (["Title 1", "Heading"], "shape '{}' is not there"),
+            (["1001", "2001"], "Order {} not found"),
         ] {
             let [first, second] = args.map(|name| {
                 let args = format!("{{\"q\": \"{name}\"}}");
@@ -372,6 +420,8 @@ mod tests {
     fn numbers_and_other_words_are_kept() {
         assert_eq!(cut("{\"channel\": 3}", "3.0 V"), "3.0 V");
         assert_eq!(cut("{\"q\": \"cat\"}", "no category"), "no category");
+        assert_eq!(cut("{\"index\": 3}", "3 failed"), "3 failed");
+        assert_eq!(cut("{\"cmd\": \"head -40 a\"}", "40 left"), "40 left");
     }
 
     #[test]
@@ -382,6 +432,19 @@ mod tests {
             cut("{\"arguments\": \"\"}", "unexpected argument 'arguments'"),
             "unexpected argument '@'"
         );
+    }
+
+    #[test]
+    fn a_path_is_an_echo_behind_few_others() {
+        let answer = |slashes: usize| format!("no file {}src/a.rs", "w/".repeat(slashes));
+        let args = "{\"path\": \"src/a.rs\"}";
+        // The text as a whole is found at any depth; its token alone shows the bound.
+        let tokens = EchoTokens {
+            values: SmallVec::new(),
+            ..EchoTokens::new("find", args)
+        };
+        assert!(tokens.cut(&answer(SLASHES_MAX)).is_some());
+        assert!(tokens.cut(&answer(SLASHES_MAX + 1)).is_none());
     }
 
     #[test]

@@ -13,8 +13,11 @@ pub type Figures = SmallVec<[f32; 4]>;
 
 /// Results come first or last.
 const END_BYTES_MAX: usize = 1_024;
-/// More figures are a table.
-const FIGURES_MAX: usize = 8;
+/// More figures are a table. The first name what failed, the last sum it up.
+const FIRST_FIGURES_MAX: usize = 4;
+const LAST_FIGURES_MAX: usize = 4;
+/// The end of a table in which its last figures are looked for.
+const LAST_FIGURES_BYTES_MAX: usize = 320;
 /// Longer numbers are ids.
 const DIGITS_MAX: usize = 9;
 
@@ -41,29 +44,51 @@ const UNITS: &[&str] = &[
     "", "b", "kb", "mb", "gb", "kib", "mib", "gib", "px", "pt", "x", "k",
 ];
 
-/// The figures of a text.
+/// The figures of a text: all of a few, else the first and the last.
 pub fn extract_figures(text: &str) -> Figures {
+    const FIGURES_MAX: usize = FIRST_FIGURES_MAX + LAST_FIGURES_MAX;
     let mut figures = Figures::new();
-    if text.len() <= 2 * END_BYTES_MAX {
-        push_figures(text, &mut figures);
+    let is_whole = text.len() <= 2 * END_BYTES_MAX;
+    let head = if is_whole {
+        text
     } else {
-        push_figures(sanitize::prefix(text, END_BYTES_MAX), &mut figures);
-        push_figures(sanitize::suffix(text, END_BYTES_MAX), &mut figures);
+        sanitize::prefix(text, END_BYTES_MAX)
+    };
+    let read_to = push_figures(head, FIGURES_MAX, &mut figures);
+    if is_whole && read_to == text.len() {
+        return figures;
+    }
+    let rest = text.get(read_to..).unwrap_or_default();
+    let rest = if figures.len() < FIGURES_MAX {
+        sanitize::suffix(rest, END_BYTES_MAX)
+    } else {
+        sanitize::suffix(rest, LAST_FIGURES_BYTES_MAX)
+    };
+    let mut last = Figures::new();
+    push_figures(rest, usize::MAX, &mut last);
+    if last.len() + figures.len() > FIGURES_MAX {
+        // What is not among the last of both is in the middle.
+        figures.extend_from_slice(&last);
+        let middle = FIRST_FIGURES_MAX..figures.len() - LAST_FIGURES_MAX;
+        figures.drain(middle);
+    } else {
+        figures.extend_from_slice(&last);
     }
     figures
 }
 
-fn push_figures(text: &str, figures: &mut Figures) {
+/// Adds the figures of a text until there are `most`. Returns how far it was read.
+fn push_figures(text: &str, most: usize, figures: &mut Figures) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
-    while figures.len() < FIGURES_MAX {
+    while figures.len() < most {
         let Some(from) = bytes
             .get(at..)
             .unwrap_or_default()
             .iter()
             .position(u8::is_ascii_digit)
         else {
-            return;
+            return text.len();
         };
         let start = at + from;
         let end = number_end(bytes, start);
@@ -72,6 +97,7 @@ fn push_figures(text: &str, figures: &mut Figures) {
             figures.push(figure);
         }
     }
+    at
 }
 
 /// Where the number ends that begins at `start`: digits, groups of thousands, a fraction,
@@ -136,7 +162,8 @@ fn parse_figure(text: &str, start: usize, end: usize) -> Option<f32> {
             .map(|(_, seconds)| *seconds)
     };
     if let Some(seconds) = time_unit(attached).or_else(|| time_unit(spaced)) {
-        return is_latency(label).then_some(value * seconds);
+        let is_figure = is_latency(label) || is_beside_limit(before, after);
+        return is_figure.then_some(value * seconds);
     }
     let is_known_unit = UNITS.iter().any(|unit| unit.eq_ignore_ascii_case(attached));
     (is_known_unit && !is_id_label(label)).then_some(value)
@@ -179,6 +206,42 @@ fn is_latency(label: &str) -> bool {
     LATENCY_LABELS.iter().any(|known| plain.ends_with(known))
 }
 
+/// Whether a time is compared with a limit: "1510 ms exceeds the limit of 800 ms", "took 5.1 s,
+/// must be under 2 s", "27.5 ms > 16.6 ms".
+fn is_beside_limit(before: &str, after: &str) -> bool {
+    /// Words on either side that are looked at.
+    const WORDS_MAX: usize = 6;
+    /// From a number to the sign, with a unit.
+    const SIGN_BYTES_MAX: usize = 8;
+    #[rustfmt::skip]
+    const LIMITS: &[&str] = &[
+        "exceeds", "exceeded", "exceeding", "limit", "under", "below", "above", "budget", "threshold",
+        "slower", "maximum",
+    ];
+    /// The tool gave up; nothing was measured.
+    const TIMEOUTS: &[&str] = &["timeout", "timed", "deadline"];
+    let is_one_of =
+        |word: &str, list: &[&str]| list.iter().any(|known| known.eq_ignore_ascii_case(word));
+    // A sign on its own: no arrow and no tag.
+    const SIGNS: &[&str] = &[" < ", " > ", " <= ", " >= ", " \u{2264} ", " \u{2265} "];
+    let has_sign = |text: &str| SIGNS.iter().any(|sign| text.contains(sign));
+    let before = before.rsplit('\n').next().unwrap_or_default();
+    let after = after.split('\n').next().unwrap_or_default();
+    let last_words = before
+        .rsplit(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .take(WORDS_MAX);
+    let next_words = after
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .take(WORDS_MAX);
+    let words = last_words.chain(next_words);
+    let is_compared = words.clone().any(|word| is_one_of(word, LIMITS))
+        || has_sign(sanitize::prefix(after, SIGN_BYTES_MAX))
+        || has_sign(sanitize::suffix(before, SIGN_BYTES_MAX));
+    is_compared && !words.clone().any(|word| is_one_of(word, TIMEOUTS))
+}
+
 fn is_id_label(label: &str) -> bool {
     let last_word = label
         .rsplit(|c: char| !c.is_alphanumeric())
@@ -219,6 +282,34 @@ mod tests {
         check("exceeded by 48.21 kB", &[48.21]);
         check("{\"violations\":18}", &[18.0]);
         check("http_req_duration: p(99)=740.0ms", &[0.74]);
+    }
+
+    #[test]
+    fn a_time_beside_a_limit_is_a_figure() {
+        check(
+            "response time 1.5 s exceeds the limit of 0.8 s",
+            &[1.5, 0.8],
+        );
+        check("import took 5.5 s, must be under 2 s", &[5.5, 2.0]);
+        check("frame time 27.5 s > 16.5 s", &[27.5, 16.5]);
+        check("Timeout of 5000ms exceeded", &[]);
+        check("timed out after 30.2s (limit 30s)", &[]);
+        check("12 passed in 3.2s\nlimit reached", &[12.0]);
+    }
+
+    #[test]
+    fn of_a_table_the_first_and_the_last_figures_count() {
+        let rows = |last: u32| {
+            let row = |n: u32| format!("src/{n}x.ts | 91.5 | 88 |\n");
+            let rows: String = (0..last).map(row).collect();
+            format!("{rows}lines {last}.5% below 80%")
+        };
+        check(&rows(3), &[91.5, 88.0, 91.5, 88.0, 91.5, 88.0, 3.5, 80.0]);
+        check(&rows(9), &[91.5, 88.0, 91.5, 88.0, 91.5, 88.0, 9.5, 80.0]);
+        check(
+            &rows(400),
+            &[91.5, 88.0, 91.5, 88.0, 91.5, 88.0, 400.5, 80.0],
+        );
     }
 
     #[test]

@@ -9,11 +9,11 @@
 //! anything that is not certainly noise is kept. Errors are masked more aggressively,
 //! because a line number that moves does not make a different error.
 //!
-//! A text is first cleaned into a buffer on the stack (`clean`), then scanned once from
+//! A text is first cleaned into a buffer of the thread (`clean`), then scanned once from
 //! left to right. A result is scanned from one noise candidate to the next
 //! (`noise_candidates`, `results`, `numbers`), an error word by word (`scan`).
 //! Recognisers return the end of a date, a duration or a path. There is no heap
-//! allocation, no panic and no unbounded look-ahead. Cost: about 21 instructions per
+//! allocation per text, no panic and no unbounded look-ahead. Cost: about 21 instructions per
 //! byte of a result full of numbers (`benches/counts.rs`). At most 4 KiB of a text is
 //! masked and the rest is passed through, so the cost is bounded.
 
@@ -38,7 +38,7 @@ use super::simd::BLOCK_BYTES;
 pub use media::{is_only_media, strip_media};
 use noise_candidates::NoiseCandidates;
 use preceding_word::PrecedingWord;
-use std::hash::Hasher;
+use std::{cell::Cell, hash::Hasher};
 
 /// Bytes that are masked at each end of a long text. The header and the footer contain
 /// what changes on every call, and the limit bounds the cost.
@@ -114,50 +114,49 @@ pub fn hash_masked(text: &str, kind: MaskKind, hasher: &mut impl Hasher) -> Mask
     summary
 }
 
-/// Masks a text of at most `TEXT_BYTES_MAX` bytes.
-fn mask_short(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSummary {
-    const SHORT_BYTES_MAX: usize = 512;
-    const LONG: usize = TEXT_BYTES_MAX / BLOCK_BYTES;
-    const SHORT: usize = SHORT_BYTES_MAX / BLOCK_BYTES;
-    // Most results are one or two lines. Zeroing 4 KiB costs more than masking them.
-    if text.len() <= SHORT_BYTES_MAX {
-        mask_in_buffer(
-            &mut [[0; BLOCK_BYTES]; SHORT + 1],
-            &mut [0; SHORT],
-            text,
-            kind,
-            out,
-        )
-    } else {
-        mask_in_buffer(
-            &mut [[0; BLOCK_BYTES]; LONG + 1],
-            &mut [0; LONG],
-            text,
-            kind,
-            out,
-        )
+/// Where a text is cleaned and classified.
+struct MaskBuffer {
+    /// Room for the longest text and one more block.
+    blocks: [[u8; BLOCK_BYTES]; BLOCKS_MAX + 1],
+    /// One word per block of the text.
+    bits: [u64; BLOCKS_MAX],
+}
+
+/// Blocks of the longest text that is masked in one pass.
+const BLOCKS_MAX: usize = TEXT_BYTES_MAX / BLOCK_BYTES;
+
+impl Default for MaskBuffer {
+    fn default() -> Self {
+        Self {
+            blocks: [[0; BLOCK_BYTES]; BLOCKS_MAX + 1],
+            bits: [0; BLOCKS_MAX],
+        }
     }
 }
 
-/// `buffer` has room for the text and one more block. `bits` has one word per block of
-/// the text.
-fn mask_in_buffer(
-    buffer: &mut [[u8; BLOCK_BYTES]],
-    bits: &mut [u64],
-    text: &str,
-    kind: MaskKind,
-    out: &mut impl FnMut(&[u8]),
-) -> MaskSummary {
-    let (len, is_lossless) = clean::clean(text, kind, buffer.as_flattened_mut());
-    let blocks = len.div_ceil(BLOCK_BYTES);
-    let candidates = match (kind, buffer.get(..blocks), bits.get_mut(..blocks)) {
-        (MaskKind::Result, Some(blocks), Some(bits)) => Some(NoiseCandidates::find(blocks, bits)),
+thread_local! {
+    /// Used again and again: zeroing 4 KiB costs more than masking most results.
+    static BUFFER: Cell<Option<Box<MaskBuffer>>> = const { Cell::new(None) };
+}
+
+/// Masks a text of at most `TEXT_BYTES_MAX` bytes.
+fn mask_short(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSummary {
+    let mut buffer = BUFFER.take().unwrap_or_default();
+    let MaskBuffer { blocks, bits } = &mut *buffer;
+    let (len, is_lossless) = clean::clean(text, kind, blocks.as_flattened_mut());
+    let block_count = len.div_ceil(BLOCK_BYTES);
+    let candidates = match (kind, blocks.get(..block_count), bits.get_mut(..block_count)) {
+        (MaskKind::Result, Some(blocks), Some(bits)) => {
+            bits.fill(0);
+            Some(NoiseCandidates::find(blocks, bits))
+        }
         _ => None,
     };
     let mut may_have_media = true;
-    if let Some(cleaned) = buffer.as_flattened_mut().get_mut(..len) {
+    if let Some(cleaned) = blocks.as_flattened_mut().get_mut(..len) {
         may_have_media = scan::scan(cleaned, candidates, kind, out);
     }
+    BUFFER.set(Some(buffer));
     MaskSummary {
         may_have_media: may_have_media || !is_lossless,
     }

@@ -3,6 +3,8 @@
 //!
 //! Cost: one pass over at most 400 bytes.
 
+use std::sync::Arc;
+
 use crate::text::mixing::{GOLDEN_RATIO_64, folded_multiply};
 
 /// A longer text is a task or a program.
@@ -13,7 +15,7 @@ const WORDS_MIN: usize = 6;
 const PLURAL_BYTES_MIN: usize = 4;
 
 /// The distinct words and numbers of a query as sorted hashes; `None`: it has too few.
-pub fn hash_query_words(query: &str) -> Option<Box<[u32]>> {
+pub fn hash_query_words(query: &str) -> Option<Arc<[u32]>> {
     if query.len() > QUERY_BYTES_MAX || query.split_whitespace().nth(WORDS_MIN - 1).is_none() {
         return None;
     }
@@ -24,7 +26,7 @@ pub fn hash_query_words(query: &str) -> Option<Box<[u32]>> {
         .collect();
     hashes.sort_unstable();
     hashes.dedup();
-    (hashes.len() >= WORDS_MIN).then(|| hashes.into_boxed_slice())
+    (hashes.len() >= WORDS_MIN).then(|| hashes.into())
 }
 
 /// The hash of a word in lower case and without the `s` of a plural.

@@ -6,10 +6,14 @@
 //! Cost: one vectorized search over at most 4 KiB; the rest runs only if it finds a part
 //! of a status word or a status key.
 
+mod sentence;
+
 use std::sync::LazyLock;
 
 use aho_corasick::packed;
 
+pub use self::sentence::is_pending_failure;
+use self::sentence::says_pending;
 use crate::domain::sanitize;
 
 /// A longer text is a document or a log.
@@ -31,6 +35,9 @@ const PENDING_WORDS: &[&str] = &[
     "scheduling", "preparing", "executing", "updating", "installing", "pulling", "inprogress",
     "progressing",
 ];
+/// States of something that has been taken on and has not begun. Elsewhere than in a status
+/// they are a receipt.
+const ACCEPTED_WORDS: &[&str] = &["scheduled", "submitted", "accepted"];
 /// States that also begin a short answer with more words after them.
 const PENDING_OPENERS: &[&str] = &["pending", "queued", "in_progress", "waiting", "processing"];
 /// The same in other scripts, where words are not set apart.
@@ -61,8 +68,8 @@ const DEATH_PHRASES: &[&str] = &[
     "OOMKilled",
 ];
 
-/// Parts of the words and keys above in the two cases in which they occur: without one of
-/// them a text has no status.
+/// Parts of the words, keys and phrases of this module in the two cases in which they occur:
+/// without one of them a text has no status. The searcher takes at most 64.
 #[rustfmt::skip]
 const CANDIDATE_PARTS: &[&str] = &[
     "ending", "ueued", "unning", "aiting", "ocessing", "uilding", "visioning", "reating",
@@ -70,8 +77,10 @@ const CANDIDATE_PARTS: &[&str] = &[
     "pdating", "stalling", "ulling", "rogress", "Init:",
     "ENDING", "UEUED", "UNNING", "AITING", "OCESSING", "UILDING", "VISIONING", "REATING",
     "EPLOYING", "TARTING", "ITIALIZING", "EPARING", "PDATING", "ROGRESS",
-    "tatus\"", "tate\"", "hase\"", "TATUS\"", "TATE\"", "done\"", "JOBID",
-    "tatus: ", "tate: ", "hase: ",
+    "tatus\"", "tate\"", "hase\"", "TATUS\"", "TATE\"", "one\"", "JOBID",
+    "tatus: ", "tate: ", "hase: ", "tatus'", "tate'", "hase'",
+    "ready", "Ready", "omplete", "inished", " yet", " queue", "ease wait",
+    "cheduled", "ubmitted", "ccepted", "CHEDULED", "UBMITTED", "CCEPTED",
 ];
 
 static CANDIDATES: LazyLock<Option<packed::Searcher>> =
@@ -94,13 +103,15 @@ pub fn is_pending(answer: &str) -> bool {
         let text = sanitize::prefix(text, JSON_BYTES_MAX);
         return has_candidate(text)
             && (json_statuses(text).any(|(key, value)| is_pending_in_json(text, key, value))
-                || json_entries(text).any(|(key, value)| is_pending_flag(key, value)));
+                || json_entries(text).any(|(key, value)| is_pending_flag(text, key, value)));
     }
     if text.is_empty() || text.len() > TEXT_BYTES_MAX {
         return false;
     }
     let is_one_word = text.len() <= VALUE_BYTES_MAX && !text.contains(char::is_whitespace);
-    if is_one_word && is_pending_value(text, true) {
+    // A state is in capital letters, a receipt is not.
+    let is_state = || is_accepted(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
+    if is_one_word && (is_pending_value(text, true) || is_state()) {
         return true;
     }
     has_candidate(text) && !is_commit_or_diff(text) && is_pending_text(text)
@@ -121,29 +132,73 @@ fn is_commit_or_diff(text: &str) -> bool {
 }
 
 fn is_pending_in_json(text: &str, key: &str, value: &str) -> bool {
-    if !is_pending_value(value, true) {
+    let is_accepted = is_accepted(value);
+    if !is_accepted && !is_pending_value(value, true) || is_steady(text, value) {
         return false;
     }
     // An order or a ticket may be pending for days; the agent does not wait for it.
-    let is_record =
-        text.len() > PENDING_RECORD_BYTES_MAX || text.contains("\": [") || text.contains("\":[");
-    !(value.eq_ignore_ascii_case("pending")
+    !((is_accepted || value.eq_ignore_ascii_case("pending"))
         && text.starts_with('{')
-        && is_record
+        && is_record(text)
         && !ends_with_word(key, "phase"))
 }
 
-/// `"building": true`, `"done": false`.
-fn is_pending_flag(key: &str, value: &str) -> bool {
+fn is_accepted(value: &str) -> bool {
+    ACCEPTED_WORDS
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(value))
+}
+
+/// Whether JSON describes an object with more than its status.
+fn is_record(text: &str) -> bool {
+    text.len() > PENDING_RECORD_BYTES_MAX
+        || ["\": [", "\":[", "': ["]
+            .iter()
+            .any(|list| text.contains(list))
+}
+
+/// Whether a state "running" is the one in which something stays: a container or a service
+/// that is up.
+fn is_steady(text: &str, value: &str) -> bool {
+    let is_up = || {
+        json_entries(text).any(|(key, value)| match key {
+            "Running" | "running" => begins_with_word(value, "true"),
+            "uptime" | "Pid" | "pid" => true,
+            _ => false,
+        })
+    };
+    value.eq_ignore_ascii_case("running") && is_up()
+}
+
+/// `"building": true`, `"done": false`, `'isReady': False`.
+fn is_pending_flag(text: &str, key: &str, value: &str) -> bool {
     const FLAGS: &[&str] = &["building", "pending", "processing", "progress"];
-    let is_flag = || FLAGS.iter().any(|flag| ends_with_word(key, flag));
-    value.starts_with("true") && is_flag() || key == "done" && value.starts_with("false")
+    const ENDS: &[&str] = &["done", "ready", "complete", "completed", "finished"];
+    let is_one_of = |flags: &[&str]| flags.iter().any(|flag| ends_with_word(key, flag));
+    begins_with_word(value, "true") && is_one_of(FLAGS)
+        || begins_with_word(value, "false")
+            && (key == "done" || !is_record(text) && is_one_of(ENDS) && !is_task(text))
+}
+
+/// Whether JSON describes a task on a list, which is complete when a person says so.
+fn is_task(text: &str) -> bool {
+    json_entries(text).any(|(key, _)| {
+        ["title", "task", "text", "todo", "due", "assignee"]
+            .iter()
+            .any(|word| ends_with_word(key, word))
+    })
+}
+
+fn begins_with_word(value: &str, word: &str) -> bool {
+    value
+        .get(..word.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(word))
 }
 
 fn is_pending_text(text: &str) -> bool {
     let is_one_line = !text.contains('\n');
     let is_short = text.len() <= SHORT_BYTES_MAX;
-    if is_one_line && is_short && (begins_with_pending(text) || says_still_pending(text)) {
+    if is_short && (is_one_line && begins_with_pending(text) || says_pending(text)) {
         return true;
     }
     // A column of its own under a heading is in capital letters.
@@ -154,8 +209,10 @@ fn is_pending_text(text: &str) -> bool {
     };
     text.lines().any(|line| {
         is_column(line)
-            || labelled_status(line).is_some_and(|value| is_pending_value(value, true))
-            || line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false))
+            || labelled_status(line)
+                .is_some_and(|value| is_pending_value(value, true) || is_accepted(value))
+            || !line.contains("active (running)")
+                && line_cells(line, is_one_line).any(|cell| is_pending_value(cell, false))
     }) || is_queue_of_jobs(text)
 }
 
@@ -166,22 +223,6 @@ fn labelled_status(line: &str) -> Option<&str> {
         .iter()
         .any(|word| ends_with_word(label, word));
     is_status.then(|| value.trim_matches(|c: char| c.is_whitespace() || "\"'.,;…".contains(c)))
-}
-
-/// "Build 4 is still running (stage 2 of 5)", "Processing your file… 42 %".
-fn says_still_pending(text: &str) -> bool {
-    let mut words = text
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    let is_pending = |word: &str| {
-        !word.eq_ignore_ascii_case("waiting")
-            && PENDING_WORDS
-                .iter()
-                .any(|pending| pending.eq_ignore_ascii_case(word))
-    };
-    let is_part_done = text.contains('%') && !text.contains("100");
-    is_part_done && words.clone().any(is_pending)
-        || words.any(|word| word == "still") && words.next().is_some_and(is_pending)
 }
 
 /// A table of Slurm, which has codes for states.
@@ -325,20 +366,27 @@ fn json_statuses(text: &str) -> impl Iterator<Item = (&str, &str)> {
     json_entries(text)
         .filter(|(key, _)| STATUS_KEYS.iter().any(|word| ends_with_word(key, word)))
         .filter_map(|(key, value)| {
-            let inner = value.strip_prefix('"')?;
-            let end = inner.find('"')?;
+            let quote = value.chars().next().filter(|c| is_quote(*c))?;
+            let inner = value.get(1..)?;
+            let end = inner.find(quote)?;
             Some((key, inner.get(..end)?))
         })
 }
 
-/// The keys of JSON, each with the text that begins with its value.
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'')
+}
+
+/// The keys of JSON or of a dictionary of Python, each with the text that begins with its
+/// value.
 fn json_entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
         loop {
-            let from = rest.find('"')? + 1;
-            let string = rest.get(from..)?;
-            let end = string_end(string)?;
+            let quote_at = rest.find(is_quote)?;
+            let quote = *rest.as_bytes().get(quote_at)?;
+            let string = rest.get(quote_at + 1..)?;
+            let end = string_end(string, quote)?;
             let after = string.get(end + 1..)?;
             rest = after;
             if let Some(value) = after.trim_start().strip_prefix(':') {
@@ -348,11 +396,11 @@ fn json_entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Where the JSON string ends that begins here.
-fn string_end(string: &str) -> Option<usize> {
+/// Where the string ends that begins here, behind its quote.
+fn string_end(string: &str, quote: u8) -> Option<usize> {
     let mut is_escaped = false;
     string.bytes().position(|byte| {
-        let ends = byte == b'"' && !is_escaped;
+        let ends = byte == quote && !is_escaped;
         is_escaped = byte == b'\\' && !is_escaped;
         ends
     })
@@ -460,6 +508,23 @@ mod tests {
             "{\"building\": true, \"result\": null}",
             "{\"name\": \"operations/1\", \"done\": false}",
             "Upload: Processing your file… 42 %",
+            "{'id': 'j-41', 'status': 'processing', 'note': \"it's long\"}",
+            "{'state': 'Transcoding'}",
+            "Still processing, please check back later.",
+            "Your export is currently running.",
+            "The build is running",
+            "Render r1 is in the queue (position 4)",
+            "Not ready yet",
+            "The transcript isn't available yet.",
+            "rollout has not finished (1 old replica is pending termination)",
+            "Import running: please wait",
+            "The deployment is still in progress, 3 of 5 instances updated.",
+            "{\"name\": \"docs\", \"ready\": false}",
+            "{\"batch\": 7, \"isComplete\": false, \"errors\": 0}",
+            "{'finished': False}",
+            "{\"run\": 9, \"status\": \"scheduled\"}",
+            "SUBMITTED",
+            "Status: accepted",
         ] {
             assert!(is_pending(answer), "{answer}");
             assert!(!is_dead(answer), "{answer}");
@@ -489,6 +554,16 @@ mod tests {
             "Nobody knows whether it is still there",
             "JOBID PARTITION NAME USER ST TIME",
             "Processing complete: 100 %",
+            "     Active: active (running)",
+            "{\"Status\":\"running\",\"Running\":true,\"ExitCode\":0}",
+            "nginx is running",
+            "submitted",
+            "The endpoint is not implemented yet",
+            "Not supported yet.",
+            "{\"id\": 1, \"title\": \"Buy milk\", \"completed\": false}",
+            "{\"order\": 1, \"status\": \"accepted\", \"items\": [{\"name\": \"lamp\"}]}",
+            "{\"ready\": true}",
+            "I am not sure about it",
         ] {
             assert!(!is_pending(answer), "{answer}");
         }
@@ -528,7 +603,8 @@ mod tests {
 
     #[test]
     fn every_status_word_is_a_candidate() {
-        for word in PENDING_WORDS {
+        assert!(CANDIDATES.is_some());
+        for word in PENDING_WORDS.iter().chain(ACCEPTED_WORDS) {
             assert!(has_candidate(word), "{word}");
         }
     }

@@ -32,32 +32,45 @@ pub enum LineArgument {
     Range,
 }
 
-/// The role of an argument, by its name in any case.
+/// The role of an argument, by its name in any case, with or without underscores:
+/// `file_path`, `filePath`, `FilePath`.
 pub fn classify_argument(name: &str) -> ArgumentRole {
     /// No name with a role is longer.
     const NAME_BYTES_MAX: usize = 32;
     let bytes = name.as_bytes();
-    if !bytes.iter().any(u8::is_ascii_uppercase) {
-        return classify_lowercase_argument(bytes);
+    if !bytes
+        .iter()
+        .any(|byte| byte.is_ascii_uppercase() || *byte == b'_')
+    {
+        return classify_plain_argument(bytes);
+    }
+    if bytes.len() > NAME_BYTES_MAX {
+        return ArgumentRole::default();
     }
     let mut buffer = [0; NAME_BYTES_MAX];
-    let Some(lowered) = buffer.get_mut(..bytes.len()) else {
-        return ArgumentRole::default();
-    };
-    lowered.copy_from_slice(bytes);
-    lowered.make_ascii_lowercase();
-    classify_lowercase_argument(lowered)
+    classify_plain_argument(plain_name(bytes, &mut buffer))
 }
 
-/// The same for a lower-case name. Runs for every argument of every call: a match on
-/// bytes is cheaper than hashing the name.
+/// A name in lower case and without underscores, as much of it as fits.
+fn plain_name<'b>(name: &[u8], buffer: &'b mut [u8]) -> &'b [u8] {
+    let mut len = 0;
+    let bytes = name.iter().filter(|byte| **byte != b'_');
+    for (slot, byte) in buffer.iter_mut().zip(bytes) {
+        *slot = byte.to_ascii_lowercase();
+        len += 1;
+    }
+    buffer.get(..len).unwrap_or_default()
+}
+
+/// The same for a name in lower case without underscores. Runs for every argument of every
+/// call: a match on bytes is cheaper than hashing the name.
 #[rustfmt::skip]
-fn classify_lowercase_argument(name: &[u8]) -> ArgumentRole {
+fn classify_plain_argument(name: &[u8]) -> ArgumentRole {
     // The best target first: paths, addresses, command lines, searches.
     let target_rank = match name {
-        b"file_path" => 0, b"filepath" => 1, b"path" => 2, b"absolute_path" => 3,
-        b"target_file" | b"relative_path" | b"pathinproject" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
-        b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" => 12, b"cmd" => 13,
+        b"filepath" => 0, b"path" => 2, b"absolutepath" => 3,
+        b"targetfile" | b"relativepath" | b"pathinproject" => 4, b"notebookpath" => 5, b"filename" => 6,
+        b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" | b"commandline" => 12, b"cmd" => 13,
         b"c" => 14, b"script" => 15, b"code" => 16, b"pattern" => 17, b"query" => 18, b"q" => 19,
         b"sql" => 20, b"statement" => 21, b"regex" => 22, b"directory" => 23, b"dir" => 24,
         b"target" => 25, b"input" => 26,
@@ -67,7 +80,7 @@ fn classify_lowercase_argument(name: &[u8]) -> ArgumentRole {
         target_rank: Some(target_rank),
         is_command: matches!(
             name,
-            b"command" | b"cmd" | b"c" | b"script" | b"input" | b"code"
+            b"command" | b"commandline" | b"cmd" | b"c" | b"script" | b"input" | b"code"
         ),
         is_search_term: matches!(name, b"pattern" | b"query" | b"q" | b"regex"),
         lines: None,
@@ -78,15 +91,15 @@ fn classify_lowercase_argument(name: &[u8]) -> ArgumentRole {
 #[rustfmt::skip]
 fn classify_untargeted_argument(name: &[u8]) -> ArgumentRole {
     let lines = match name {
-        b"offset" | b"start_line" | b"line_start" | b"start" | b"from_line" | b"startline"
-        | b"start_line_one_indexed" | b"from" | b"line" | b"line_number" => LineArgument::First,
-        b"end_line" | b"line_end" | b"end" | b"to_line" | b"endline"
-        | b"end_line_one_indexed_inclusive" | b"to" => LineArgument::Last,
-        b"limit" | b"num_lines" | b"count" | b"max_lines" => LineArgument::Count,
-        b"view_range" | b"line_range" | b"range" | b"lines" => LineArgument::Range,
+        b"offset" | b"linestart" | b"start" | b"fromline" | b"startline"
+        | b"startlineoneindexed" | b"from" | b"line" | b"linenumber" => LineArgument::First,
+        b"endline" | b"lineend" | b"end" | b"toline"
+        | b"endlineoneindexedinclusive" | b"to" => LineArgument::Last,
+        b"limit" | b"numlines" | b"count" | b"maxlines" => LineArgument::Count,
+        b"viewrange" | b"linerange" | b"range" | b"lines" => LineArgument::Range,
         _ => {
             return ArgumentRole {
-                is_search_term: matches!(name, b"search_string" | b"search_term"),
+                is_search_term: matches!(name, b"searchstring" | b"searchterm"),
                 ..ArgumentRole::default()
             };
         }
@@ -141,12 +154,13 @@ pub fn is_view_argument(name: &str) -> bool {
     VIEW_ARGUMENTS.contains(&name)
 }
 
-/// Whether an argument says why a call is made.
+/// Whether an argument says why a call is made, or how the agent waits for its answer.
 pub fn is_explanation(name: &str) -> bool {
     #[rustfmt::skip]
     const MORE_EXPLANATIONS: &[&str] = &[
         "purpose", "rationale", "intent", "why", "user_prompt", "toolSummary",
-        "toolAction", "task_progress",
+        "toolAction", "task_progress", "thinking", "thoughts", "chain_of_thought", "motivation",
+        "intention", "delay",
     ];
     !is_limit(name) && (is_explaining(name) || MORE_EXPLANATIONS.contains(&name))
 }
@@ -154,7 +168,7 @@ pub fn is_explanation(name: &str) -> bool {
 /// Whether an argument limits how long a call takes or how much it returns, or says how the
 /// agent waits for it.
 pub fn is_limit(name: &str) -> bool {
-    /// Without underscores, in lower case.
+    /// The names without underscores, in lower case.
     #[rustfmt::skip]
     const LIMITS: &[&str] = &[
         "yieldtimems", "initialwait", "waitseconds", "waitms", "waitmsbeforeasync", "blockuntilms",
@@ -170,17 +184,33 @@ pub fn is_limit(name: &str) -> bool {
     if !first.is_some_and(|first| b"bdhimortwy".contains(&first)) || name.len() > NAME_BYTES_MAX {
         return false;
     }
-    let mut plain = [0; NAME_BYTES_MAX];
-    let mut len = 0;
-    let bytes = name.bytes().filter(|byte| *byte != b'_');
-    for (slot, byte) in plain.iter_mut().zip(bytes) {
-        *slot = byte.to_ascii_lowercase();
-        len += 1;
-    }
-    let plain = plain.get(..len).unwrap_or_default();
+    let mut buffer = [0; NAME_BYTES_MAX];
+    let plain = plain_name(name.as_bytes(), &mut buffer);
     let is = |known: &&str| known.as_bytes() == plain;
     PREFIXES
         .iter()
         .any(|prefix| plain.starts_with(prefix.as_bytes()))
         || LIMITS.iter().any(is)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_the_same_in_every_spelling() {
+        for spellings in [
+            ["file_path", "filePath", "FilePath"],
+            ["absolute_path", "absolutePath", "AbsolutePath"],
+            ["target_file", "targetFile", "TargetFile"],
+            ["command_line", "commandLine", "CommandLine"],
+            ["start_line", "startLine", "StartLine"],
+        ] {
+            let [first, others @ ..] = spellings.map(classify_argument);
+            assert!(first.is_relevant(), "{spellings:?}");
+            assert_eq!(others, [first; 2], "{spellings:?}");
+        }
+        assert!(!classify_argument("pathological_case").is_relevant());
+        assert!(!classify_argument(&"path_".repeat(20)).is_relevant());
+    }
 }

@@ -1,4 +1,4 @@
-//! Which commands change something besides what they print: formatters and fixers,
+//! Finds the commands that change something besides what they print: formatters and fixers,
 //! installers, generators, clusters and services; and which move to another state of the
 //! world, such as another commit. A change is progress, whatever made it.
 
@@ -269,8 +269,12 @@ fn moves_world(name: &[u8], rest: &[&str]) -> bool {
         b"nvm" | b"fnm" | b"rbenv" | b"pyenv" | b"asdf" => {
             is_any(rest, &["use", "local", "global", "shell"])
         }
-        b"conda" => is_any(rest, &["activate"]),
-        b"gcloud" | b"az" => is_any(rest, &["set"]),
+        b"conda" | b"micromamba" => is_any(rest, &["activate"]),
+        b"gcloud" | b"az" => is_any(rest, &["set", "activate"]),
+        b"rustup" => is_any(rest, &["default", "override"]),
+        b"sdk" | b"volta" | b"mise" => is_any(rest, &["use", "install", "pin"]),
+        b"jj" => is_any(rest, &["edit", "new"]),
+        b"kubens" | b"kubectx" | b"kubie" => !rest.is_empty(),
         _ => false,
     }
 }

@@ -50,6 +50,9 @@ impl ShellCommand<'_> {
 /// The first line of a patch.
 const PATCH_HEADER: &str = "*** Begin Patch";
 
+/// The lines that `head` shows without a number.
+const HEAD_LINES: u32 = 10;
+
 /// A longer line is a program, which counts as a run.
 const LINE_BYTES_MAX: usize = 1_024;
 
@@ -112,6 +115,13 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     let mut strongest: Option<SimpleCommand> = None;
     let mut is_computed = false;
     for part_words in words.split(|word| is_separator(word)) {
+        if let Some(read) = &mut strongest
+            && read.class == ToolClass::Read
+            && let Some(lines) = filtered_lines(part_words)
+        {
+            read.lines = read.lines.or(Some(lines));
+            continue;
+        }
         let Some(part) = SimpleCommand::parse(part_words) else {
             is_computed |= strongest.is_some() && computes(part_words);
             continue;
@@ -143,6 +153,41 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
             has_patch: false,
         },
     )
+}
+
+/// The lines that a filter without a file shows of what is piped into it.
+fn filtered_lines(words: &[&str]) -> Option<(u32, u32)> {
+    match split_name(words)? {
+        (b"sed", ["-n", script]) => parse_line_range(script),
+        (b"head", rest) => match rest {
+            ["-n", _] => parse_line_count(rest).map(|n| (1, n)),
+            [option] if option.starts_with('-') => parse_line_count(rest).map(|n| (1, n)),
+            [] => Some((1, HEAD_LINES)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The lines of `10,20p`.
+fn parse_line_range(script: &str) -> Option<(u32, u32)> {
+    let (from, to) = script.strip_suffix('p')?.split_once(',')?;
+    Some((from.parse().ok()?, to.parse().ok()?))
+}
+
+/// Whether a line waits before it does anything else: `sleep 3 && curl …`, or asks again until
+/// something answers: `until curl …; do sleep 1; done`.
+pub fn waits_first(line: &str) -> bool {
+    let script = unwrap_shell_script(line);
+    let mut parts = script
+        .split(['&', ';', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let first = parts.find(|part| !part.starts_with("cd ") && !part.starts_with('#'));
+    first.is_none_or(|part| {
+        let name = part.split_whitespace().next().unwrap_or_default();
+        matches!(name, "sleep" | "wait" | "until" | "while" | "for")
+    })
 }
 
 /// Whether a filter shows something else than lines of its input: `jq .a`, `sort | uniq -c`.
@@ -274,8 +319,7 @@ impl<'a> SimpleCommand<'a> {
     /// `sed -n '10,20p' file` shows lines; any other `sed` is a filter.
     fn parse_sed(rest: &[&'a str]) -> Option<Self> {
         let script = rest.iter().find(|word| !word.starts_with('-'))?;
-        let (from, to) = script.strip_suffix('p')?.split_once(',')?;
-        let lines = Some((from.parse().ok()?, to.parse().ok()?));
+        let lines = Some(parse_line_range(script)?);
         let file = rest.last().filter(|word| *word != script)?;
         Some(Self {
             lines,
@@ -316,13 +360,13 @@ impl<'a> SimpleCommand<'a> {
 }
 
 /// The name of a command without its path, and its arguments. Skips assignments, `sudo`,
-/// `timeout 10` and the like.
+/// `timeout 10`, the `do` of a loop and the like.
 fn split_name<'w, 'a>(mut words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
     loop {
         let (first_word, rest) = words.split_first()?;
         let first = first_word.as_bytes();
         words = match first {
-            b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" => rest,
+            b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" | b"do" => rest,
             b"timeout" => rest.get(1..)?,
             _ if is_assignment(first) => rest,
             _ => {
@@ -386,6 +430,22 @@ fn parse_line_count(rest: &[&str]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_waits_first_or_after_something_else() {
+        for line in [
+            "",
+            "sleep 3 && curl localhost",
+            "cd /w && sleep 3; curl localhost",
+            "# wait for it\nsleep 3",
+            "until nc -z db 5432; do sleep 1; done",
+            "bash -lc 'sleep 3; curl localhost'",
+        ] {
+            assert!(waits_first(line), "{line}");
+        }
+        assert!(!waits_first("node app.js & sleep 3; curl localhost"));
+        assert!(!waits_first("npm test; sleep 1"));
+    }
 
     #[track_caller]
     fn check(line: &str, class: ToolClass, target: Option<&str>) {
@@ -477,5 +537,19 @@ mod tests {
         );
         assert_eq!(parse_command_line("head -40 a.rs").lines, Some((1, 40)));
         assert_eq!(parse_command_line("cat a.rs").lines, None);
+        let piped = |line| {
+            let command = parse_command_line(line);
+            (command.class, command.lines)
+        };
+        for line in [
+            "nl -ba a.rs | sed -n '10,20p'",
+            "cat a.rs | sed -n 10,20p",
+            "git show HEAD:a.rs | sed -n '10,20p'",
+        ] {
+            assert_eq!(piped(line), (ToolClass::Read, Some((10, 20))), "{line}");
+        }
+        assert_eq!(piped("cat a | head -n 5"), (ToolClass::Read, Some((1, 5))));
+        assert_eq!(piped("cat a | head"), (ToolClass::Read, Some((1, 10))));
+        assert_eq!(piped("cat a; head -5 b").1, None);
     }
 }

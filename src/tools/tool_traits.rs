@@ -7,7 +7,7 @@
 use super::ToolClass;
 
 /// What a tool's name says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolTraits {
     /// The class in the built-in table; `None`: a shell.
     pub class: Option<ToolClass>,
@@ -32,7 +32,7 @@ pub struct ToolTraits {
     pub is_search: bool,
 }
 
-/// The bits of a packed class. A shell has all of them set.
+/// The number of bits of a packed class. A shell has all of them set.
 const CLASS_BITS: u32 = 4;
 const NO_CLASS: u64 = (1 << CLASS_BITS) - 1;
 
@@ -43,11 +43,13 @@ impl ToolTraits {
             guessed_class: [false, true].map(|has_path| guess_class(tool, has_path)),
             is_editor: is_editor(tool),
             is_read_only: has_word_of(tool, READ_ONLY_VERBS),
-            is_action: has_word_of(tool, ACTION_VERBS),
+            is_action: has_word_of(tool, ACTION_VERBS) && !is_handoff(tool),
             runs_sql: has_word_of(tool, SQL_WORDS),
             is_plan: is_plan(tool),
             is_run: has_word_of(tool, RUN_VERBS),
-            is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
+            is_change: has_word_of(tool, CHANGE_VERBS)
+                && !has_word_of(tool, READ_ONLY_VERBS)
+                && !is_handoff(tool),
             moves_world: has_word_of(tool, MOVE_VERBS),
             is_delegation: is_delegation(tool),
             is_search: has_word_of(tool, &["search"]),
@@ -60,21 +62,11 @@ impl ToolTraits {
             Some(self.guessed_class[0]),
             Some(self.guessed_class[1]),
         ];
-        let flags = [
-            self.is_editor,
-            self.is_read_only,
-            self.is_action,
-            self.runs_sql,
-            self.is_run,
-            self.is_change,
-            self.moves_world,
-            self.is_plan,
-            self.is_delegation,
-            self.is_search,
-        ];
+        let mut copy = self;
+        let flags = copy.flags_mut();
         let flag_bits = flags
             .iter()
-            .fold(0, |bits, flag| bits << 1 | u64::from(*flag));
+            .fold(0, |bits, flag| bits << 1 | u64::from(**flag));
         classes.iter().fold(flag_bits, |bits, class| {
             bits << CLASS_BITS | class.map_or(NO_CLASS, |class| class as u64)
         })
@@ -85,22 +77,32 @@ impl ToolTraits {
             let number = bits >> (index * CLASS_BITS) & NO_CLASS;
             ToolClass::ALL.get(number as usize).copied()
         };
-        let flag = |index: u32| bits >> (3 * CLASS_BITS + index) & 1 != 0;
-        let class_or_other = |index| class(index).unwrap_or(ToolClass::Other);
-        Self {
+        let class_or_other = |index| class(index).unwrap_or_default();
+        let mut traits = Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(9),
-            is_read_only: flag(8),
-            is_action: flag(7),
-            runs_sql: flag(6),
-            is_run: flag(5),
-            is_change: flag(4),
-            moves_world: flag(3),
-            is_plan: flag(2),
-            is_delegation: flag(1),
-            is_search: flag(0),
+            ..Self::default()
+        };
+        for (index, flag) in traits.flags_mut().into_iter().rev().enumerate() {
+            *flag = bits >> (3 * CLASS_BITS as usize + index) & 1 != 0;
         }
+        traits
+    }
+
+    /// The flags in the order of their bits, highest first.
+    fn flags_mut(&mut self) -> [&mut bool; 10] {
+        [
+            &mut self.is_editor,
+            &mut self.is_read_only,
+            &mut self.is_action,
+            &mut self.runs_sql,
+            &mut self.is_run,
+            &mut self.is_change,
+            &mut self.moves_world,
+            &mut self.is_plan,
+            &mut self.is_delegation,
+            &mut self.is_search,
+        ]
     }
 }
 
@@ -135,7 +137,7 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
     ]),
     (ToolClass::Poll, &[
         "wait", "sleep", "write_stdin", "bashoutput", "bash_output", "taskoutput", "task_output",
-        "wait_agent", "command_status", "wait_for_previous_tools",
+        "wait_agent", "command_status", "wait_for_previous_tools", "read_bash",
     ]),
 ];
 
@@ -197,12 +199,37 @@ fn guess_class(tool: &str, has_path: bool) -> ToolClass {
         (ToolClass::Write, true, &["write", "create", "save", "overwrite"]),
         (ToolClass::Read, true, &["read", "view", "cat"]),
     ];
+    if shows_running(tool) {
+        return ToolClass::Poll;
+    }
     let mut candidates = VERBS
         .iter()
         .filter(|(_, needs_path, _)| has_path || !needs_path);
     candidates
         .find(|(_, _, verbs)| has_word_of(tool, verbs))
         .map_or(ToolClass::Other, |(class, ..)| *class)
+}
+
+/// Whether a tool shows what a running process has printed: `get_terminal_output`.
+fn shows_running(tool: &str) -> bool {
+    const PROCESSES: &[&str] = &[
+        "terminal",
+        "shell",
+        "bash",
+        "process",
+        "task",
+        "job",
+        "background",
+    ];
+    let mut before = "";
+    let mut last = "";
+    for word in split_name_words(tool) {
+        (before, last) = (last, word);
+    }
+    let is_process = PROCESSES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(before));
+    is_process && last.eq_ignore_ascii_case("output")
 }
 
 /// Whether the words of a name include one of `words`.
@@ -215,6 +242,8 @@ fn has_word_of(tool: &str, words: &[&str]) -> bool {
 const READ_ONLY_VERBS: &[&str] = &[
     "get", "find", "read", "list", "view", "show", "look", "lookup", "extract", "snapshot",
     "screenshot", "observe", "describe", "inspect", "query", "search", "fetch", "check",
+    "validate", "verify", "scan", "analyze", "analyse", "audit", "detect", "count", "compare",
+    "ping",
 ];
 
 /// Words in the names of tools that act on something and answer with a receipt.
@@ -225,7 +254,7 @@ const ACTION_VERBS: &[&str] = &[
     "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
     "transition", "move", "archive", "schedule", "register", "mark", "label", "tag", "merge",
     "start", "stop", "restart", "enable", "disable", "rename", "invite", "share", "publish",
-    "refund", "transfer",
+    "refund", "transfer", "tap", "swipe",
 ];
 
 /// Words in the names of tools that run something and answer with its output.
@@ -308,8 +337,19 @@ fn is_delegation(tool: &str) -> bool {
     let names_agent = ["agent", "subagent"]
         .iter()
         .any(|agent| last.eq_ignore_ascii_case(agent));
-    (names_task || names_agent || has_word_of(name, &["delegate", "handoff"]))
+    (names_task || names_agent || is_handoff(name) || has_word_of(name, &["delegate", "handoff"]))
         && !has_word_of(name, MANAGES)
+}
+
+/// Whether a tool gives the conversation to another agent, which changes nothing:
+/// `transfer_to_sales`.
+fn is_handoff(tool: &str) -> bool {
+    const PREFIXES: &[&str] = &["transfer_to_", "transfer_back_to_"];
+    let name = strip_namespace(tool);
+    PREFIXES.iter().any(|prefix| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    })
 }
 
 /// Whether a tool is an editor whose `command` argument says what it does.
@@ -363,6 +403,20 @@ mod tests {
         assert!(ToolTraits::from_name("execute_sql").runs_sql);
         assert!(!ToolTraits::from_name("send_email").runs_sql);
         assert!(ToolTraits::from_name("send_email").is_action);
+    }
+
+    #[test]
+    fn the_output_of_a_running_process_is_polled() {
+        for tool in [
+            "get_terminal_output",
+            "getShellOutput",
+            "mcp__x__process_output",
+        ] {
+            let guessed = ToolTraits::from_name(tool).guessed_class;
+            assert_eq!(guessed, [ToolClass::Poll; 2], "{tool}");
+        }
+        let formats = ToolTraits::from_name("format_output").guessed_class;
+        assert_eq!(formats, [ToolClass::Other; 2]);
     }
 
     #[test]

@@ -214,6 +214,12 @@ class Machine:
         assert len(sessions) == 1, sessions
         return sessions[0]
 
+    def resume_command(self, session):
+        """The words of the command that reopens a session, as a person is told it."""
+        lines = [line.split() for line in self.unstuck("session", session).stdout.splitlines()]
+        (words,) = [words for label, *words in filter(None, lines) if label == "resume"]
+        return words
+
     def metrics(self):
         """{name with labels: value} of the local service."""
         path = next((self.root / "run").rglob("http.sock"))
@@ -239,8 +245,12 @@ PROJECT = {
 
 
 @contextlib.contextmanager
-def new_machine(tools, program):
-    root = Path(tempfile.mkdtemp(prefix="unstuck-"))
+def new_machine(tools, program, root=None):
+    """A home and a project for one program; `root` is a directory that does not exist yet."""
+    if root:
+        root.mkdir()
+    else:
+        root = Path(tempfile.mkdtemp(prefix="unstuck-"))
     root.chmod(0o755)
     try:
         for name in ("home", "work", "bin", "tmp", "run"):

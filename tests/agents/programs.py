@@ -117,6 +117,9 @@ class Gemini(Program):
             }, indent=2)
         }
 
+    def resume(self, session, prompt):
+        return ["--resume", session, *self.arguments(prompt)]
+
 
 class Qwen(Program):
     def arguments(self, prompt):
@@ -135,6 +138,9 @@ class Qwen(Program):
             }, indent=2)
         }
 
+    def resume(self, session, prompt):
+        return ["--resume", session, *self.arguments(prompt)]
+
 
 class Copilot(Program):
     def arguments(self, prompt):
@@ -147,6 +153,9 @@ class Copilot(Program):
             "COPILOT_PROVIDER_API_KEY": "none",
             "COPILOT_PROVIDER_BASE_URL": f"{model}/v1",
         }
+
+    def resume(self, session, prompt):
+        return [f"--resume={session}", *self.arguments(prompt)]
 
 
 class Cline(Program):
@@ -173,6 +182,8 @@ class Cline(Program):
                 },
             }, indent=2)
         }
+
+    # `--id` opens the terminal's interface and takes no prompt: see test_terminal.py.
 
 
 class OpenCode(Program):
@@ -204,6 +215,10 @@ class OpenCode(Program):
             }, indent=2)
         }
 
+    def resume(self, session, prompt):
+        first, *rest = self.arguments(prompt)
+        return [first, "--session", session, *rest]
+
 
 class Pi(Program):
     def arguments(self, prompt):
@@ -225,6 +240,9 @@ class Pi(Program):
                 }
             }, indent=2)
         }
+
+    def resume(self, session, prompt):
+        return ["--session", session, *self.arguments(prompt)]
 
 
 PROGRAMS = [

@@ -134,6 +134,21 @@ def test_without_a_service_the_agent_goes_on(machine, program):
 
 
 @every_program
+def test_without_the_program_the_agent_goes_on(machine, program):
+    machine.init()
+    # Whoever deletes Unstuck may not have run `init --remove` before.
+    own = machine.root / "bin/unstuck"
+    assert [path for path, (_, content) in machine.files().items() if bytes(own) in content], "no hook runs it"
+    own.unlink()
+    run = machine.agent("mixed")
+    assert run.code == 0, run
+    turns = machine.models.turns("mixed")
+    assert len(turns) == len(PLAYS["mixed"]), run
+    assert (machine.work / "a.txt").read_text().startswith("hello!"), f"the edit was not made\n{run}"
+    assert turns[-1].says("another file"), f"the last read was not made\n{run}"
+
+
+@every_program
 def test_init_twice_is_init_once_and_remove_restores_every_byte(machine, program):
     def files():
         # The service's own state is not configuration.
@@ -158,6 +173,22 @@ def test_in_shadow_mode_nothing_changes(machine, program):
     for request in machine.models.requests:
         assert not request.says(PREFIX)
     assert machine.verdicts(), "the verdicts are recorded all the same"
+
+
+@only(*(name for name in BY_NAME if name != "cline"))
+def test_the_command_that_is_shown_reopens_the_session(machine, program):
+    machine.guard()
+    machine.agent("hello")
+    session = machine.session()["session_id"]
+    command, *words = machine.resume_command(session)
+    arguments = program.resume(session, "play:hello go on")
+    # Without a person it needs more words.
+    assert command == program.command and words and set(words) <= set(arguments), words
+    again = machine.agent("", arguments)
+    assert again.code == 0, again
+    last = machine.models.turns("hello")[-1]
+    assert last.says("play:hello go on") and last.says("play:hello please"), "it knows what was said before"
+    assert machine.session()["session_id"] == session, "it is the same session"
 
 
 @only("claude-code")

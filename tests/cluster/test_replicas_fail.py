@@ -77,16 +77,6 @@ def test_a_replica_that_was_frozen_throws_its_old_copies_away(cluster, start_loa
     assert report.reconnects >= 1 and a.metric("unstuck_cluster_fenced_total") >= 1
 
 
-def test_every_session_moves_all_the_time(cluster, start_load):
-    """Each broker changes its replica after every third answer, with requests under way."""
-    with start_load(cluster, move_every=3) as load:
-        load.wait_for_events(4_000)
-        report = load.stop()
-        load.continue_on(cluster)
-    report.check()
-    assert report.reconnects > 100 and cluster.total("unstuck_cluster_moves_total") > 200
-
-
 @pytest.mark.parametrize("tail_max", [0, 1, 16])
 def test_each_event_of_a_session_goes_to_another_replica(tmp_path, redis, expected, tail_max):
     settings = {"UNSTUCK__CLUSTER__TAIL_MAX": str(tail_max)}

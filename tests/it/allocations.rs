@@ -104,9 +104,10 @@ fn recorded(round: usize) -> Vec<Event> {
             };
             let rest = args.strip_prefix('{').unwrap();
             *args = format!(r#"{{"number":{number},{rest}"#);
+            // Another number: one of the arguments would be an echo.
             call.result
                 .get_or_insert_default()
-                .push_str(&format!(" {number}"));
+                .push_str(&format!(" {}", number + 500_000));
         }
         Event::try_from(event).unwrap()
     };

@@ -336,6 +336,8 @@ async fn an_endless_request_head_is_refused() {
     server
         .wait_for_metric("unstuck_connections{listener=\"http\"}", 1.0)
         .await;
+    let refused = "unstuck_rejected_total{reason=\"message_bytes_max\"}";
+    server.wait_for_metric(refused, 1.0).await;
 }
 
 #[tokio::test]

@@ -80,6 +80,61 @@ fn an_agent_is_guarded_answered_and_seen() {
 }
 
 #[test]
+fn one_command_guards_all_that_are_not_guarded() {
+    let home = Home::new();
+    for dir in [".codex", ".pi/agent", ".qwen"] {
+        fs::create_dir_all(home.path(dir)).unwrap();
+    }
+    let repairs = |home: &Home| {
+        let table = doctor(home, &[]).ends_with(0).out;
+        let lines = table.lines().filter(|line| line.contains("unstuck init"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(repairs(&home), ["to guard them: unstuck init"]);
+    // It would change the options of one that is guarded.
+    let home = guarded();
+    let _requests = serve_unix(&home, ok("{}"));
+    for dir in [".pi/agent", ".qwen"] {
+        fs::create_dir_all(home.path(dir)).unwrap();
+    }
+    assert_eq!(
+        repairs(&home),
+        ["to guard them: unstuck init --agent qwen --agent pi"]
+    );
+}
+
+#[test]
+fn unseen_work_of_opencode_is_found_in_its_database() {
+    for (base, variables) in [
+        (".local/share", vec![]),
+        ("data", vec![("XDG_DATA_HOME", "data")]),
+    ] {
+        let home = Home::new();
+        home.configure("autostart = false\n");
+        let _requests = serve_unix(&home, ok("{}"));
+        let init = output(home.command(&["init", "--yes", "--agent", "opencode"]));
+        assert_eq!(init.status.code(), Some(0), "{init:?}");
+        let health = || {
+            let mut command = home.command(&["doctor", "--output", "json"]);
+            command.envs(variables.iter().map(|(name, dir)| (name, home.path(dir))));
+            let ran = CommandOutput::from(output(command));
+            ran.objects()[0]["health"].clone()
+        };
+        let later = clock::now() + Duration::from_secs(600);
+        let log = home.write(&format!("{base}/opencode/opencode.db-wal"), "");
+        let touch = || {
+            let file = fs::File::options().write(true).open(&log).unwrap();
+            file.set_modified(later).unwrap();
+        };
+        touch();
+        assert_eq!(health(), "guarded", "{base}");
+        fs::write(&log, "frames").unwrap();
+        touch();
+        assert_eq!(health(), "silent", "{base}");
+    }
+}
+
+#[test]
 fn an_agent_whose_hooks_are_not_answered_is_silent() {
     let home = guarded();
     for (answer, problem) in [
@@ -252,6 +307,8 @@ fn a_program_may_be_anywhere_and_have_another_name() {
             let user = home.command(&[]);
             let variables = user.get_envs();
             command.env_clear();
+            // Of a program that will not stay there, no hook is written.
+            command.env("TMPDIR", home.path("tmp"));
             command.envs(variables.filter_map(|(name, value)| Some((name, value?))));
             command.args(args).stdin(std::process::Stdio::null());
             command.stdout(std::process::Stdio::piped());

@@ -106,7 +106,7 @@ fn the_work_on_a_text_is_bounded_by_its_bytes() {
 }
 
 #[test]
-fn the_work_on_a_call_grows_with_its_bytes() {
+fn a_call_in_any_form_is_recorded_without_a_panic() {
     check("call_work", targets::call_work);
 }
 

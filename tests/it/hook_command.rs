@@ -107,7 +107,7 @@ impl FakeRequest {
     }
 }
 
-fn read_request(stream: &mut impl Read) -> Option<FakeRequest> {
+pub fn read_request(stream: &mut impl Read) -> Option<FakeRequest> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

@@ -114,6 +114,10 @@ async fn a_read_loop_of_claude_code_is_corrected_and_then_refused() {
     );
     let reason = text(before[4], "/hookSpecificOutput/permissionDecisionReason");
     assert!(reason.starts_with("[unstuck] Stop reading "), "{reason}");
+    assert_eq!(
+        text(before[4], "/systemMessage"),
+        "[unstuck] a.txt was read 4 times and has not changed: the call was refused"
+    );
     for (event, reply) in &replies {
         if !["PreToolUse", "PostToolBatch"].contains(&event.as_str()) {
             assert_eq!(*reply, json!({}), "{event}");
@@ -146,6 +150,14 @@ async fn a_session_has_labels_that_say_where_it_comes_from() {
     let mut found: Vec<_> = labels.iter().map(|(k, v)| (&**k, &**v)).collect();
     found.sort_unstable();
     assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn the_model_of_opencode_is_in_its_prompts() {
+    let server = Server::start().await;
+    replay(&server, "opencode", "opencode-1.18.33.mixed").await;
+    let labels = server.get("of-opencode").await.unwrap().labels;
+    assert_eq!(labels["model"], "claude-sonnet-4-5");
 }
 
 #[tokio::test]
@@ -406,12 +418,14 @@ async fn a_person_is_asked_once_and_a_run_without_one_is_paused() {
 async fn asking_again_and_again_for_a_refused_call_stops_an_unattended_run() {
     let server = Server::with("[hooks]\nescalate = \"stop\"").await;
     let mut requests = 0;
+    let mut refusal_lines = Vec::new();
     let stop = loop {
         requests += 1;
         let reply = hook(&server, CLAUDE, &before(requests)).await;
         let is_refused = text(&reply, "/hookSpecificOutput/permissionDecision") == "deny";
         let mut done = batch(requests);
         if is_refused {
+            refusal_lines.push(text(&reply, "/systemMessage").to_owned());
             let reason = &reply["hookSpecificOutput"]["permissionDecisionReason"];
             let result = format!("PreToolUse:Read hook error: {}", reason.as_str().unwrap());
             done["tool_calls"][0]["tool_response"] = json!(result);
@@ -423,12 +437,47 @@ async fn asking_again_and_again_for_a_refused_call_stops_an_unattended_run() {
         assert!(requests < 20, "the run never stops");
     };
     assert_eq!(requests, 7);
-    let line = text(&stop, "/stopReason");
-    assert!(
-        line.starts_with("[unstuck] src/money.rs was read"),
-        "{line}"
+    // The person sees each refusal, and at the end what the agent asked for in vain.
+    let refused =
+        "[unstuck] src/money.rs was read 4 times and has not changed: the call was refused";
+    assert_eq!(refusal_lines, [refused; 3]);
+    assert_eq!(
+        text(&stop, "/stopReason"),
+        "[unstuck] asked 3 times for what was refused: Read src/money.rs. \
+         Stopped for a person to look. To go on: claude --resume s"
     );
-    assert!(line.ends_with("To go on: claude --resume s"), "{line}");
+}
+
+/// With a person at the terminal the same loop is only refused, and the line says for what.
+#[tokio::test]
+async fn the_line_after_refusals_counts_refusals_and_not_reads() {
+    let server = Server::start().await;
+    let mut lines = Vec::new();
+    for n in 1..=9 {
+        let reply = hook(&server, CLAUDE, &before(n)).await;
+        lines.push(text(&reply, "/systemMessage").to_owned());
+        let mut done = batch(n);
+        if reply != json!({}) {
+            let result = "PreToolUse:Read hook error: [unstuck] Stop reading";
+            done["tool_calls"][0]["tool_response"] = json!(result);
+        }
+        let reply = hook(&server, CLAUDE, &done).await;
+        lines.push(text(&reply, "/systemMessage").to_owned());
+    }
+    lines.retain(|line| !line.is_empty());
+    lines.dedup();
+    let read = |count: u32| LINE.replace('3', &count.to_string());
+    let asked = "[unstuck] asked 3 times for what was refused: Read src/money.rs";
+    assert_eq!(
+        lines,
+        [
+            read(3),
+            read(4),
+            format!("{}: the call was refused", read(4)),
+            asked.to_owned(),
+            format!("{asked}: the call was refused"),
+        ]
+    );
 }
 
 #[tokio::test]
@@ -585,6 +634,27 @@ fn read_of(agent: &str, n: u32) -> [(&'static str, Value); 2] {
                 ("PostToolUse", call("tool_result")),
             ]
         }
+        "codex" | "qwen" => ["PreToolUse", "PostToolUse"].map(|event| {
+            let body = json!({
+                "hook_event_name": event,
+                "session_id": "s",
+                "tool_name": "read_file",
+                "tool_input": {"file_path": "/home/dev/demo/a.txt"},
+                "tool_response": {"llmContent": "hello"},
+                "tool_use_id": id,
+            });
+            (event, body)
+        }),
+        "copilot" => ["preToolUse", "postToolUse"].map(|event| {
+            let body = json!({
+                "sessionId": "s",
+                "timestamp": n,
+                "toolName": "view",
+                "toolArgs": {"path": "/home/dev/demo/a.txt"},
+                "toolResult": {"resultType": "success", "textResultForLlm": "hello"},
+            });
+            (event, body)
+        }),
         "opencode" => {
             let args = json!({"filePath": "/home/dev/demo/a.txt"});
             let i = json!({"tool": "read", "sessionID": "of-opencode", "callID": id, "args": args});
@@ -655,6 +725,9 @@ async fn an_unattended_run_is_stopped_by_its_reply_or_by_an_interrupt() {
         ("cline", false, "/cancel"),
         ("opencode", false, "/abort"),
         ("pi", false, "/abort"),
+        ("codex", true, "/systemMessage"),
+        ("qwen", true, "/systemMessage"),
+        ("copilot", true, "/additionalContext"),
     ] {
         let settings = format!("[hooks]\nescalate = \"stop\"\n{}", acting("escalate"));
         let server = Server::with(&settings).await;

@@ -224,8 +224,15 @@ fn each_agent_gets_the_form_that_it_reads() {
     let copilot = json(&home, ".copilot/hooks/unstuck.json");
     assert_eq!(copilot["version"], 1);
     let hook = &copilot["hooks"]["preToolUse"][0];
+    // Copilot and Gemini refuse everything while a hook cannot be run.
     let command = format!("{program} hook copilot {files} --event preToolUse");
-    assert_eq!(hook["bash"], command);
+    let or_go_on = format!("command -v {program} >/dev/null || exit 0; exec");
+    assert_eq!(hook["bash"], format!("{or_go_on} {command}"));
+    let command = &gemini["hooks"]["AfterTool"][0]["hooks"][0]["command"];
+    assert_eq!(
+        *command,
+        format!("{or_go_on} {program} hook gemini {files}")
+    );
     assert_eq!(hook["timeoutSec"], 2);
     let script = home.path(".cline/hooks/PreToolUse");
     assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);
@@ -368,9 +375,14 @@ fn a_teams_service_is_named_by_https_and_its_token_by_a_variable() {
         init_ok(&home, &[&team[..], &["--agent", agent], more].concat())
     };
     let claude = shown("claude-code", &[]);
+    // Only this machine knows its name.
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let host = host.trim();
+    let own_url =
+        format!("\"url\": \"https://unstuck.example.com/v1/hooks/claude-code?label.host={host}\"");
     for part in [
         "\"type\": \"http\"",
-        "\"url\": \"https://unstuck.example.com/v1/hooks/claude-code\"",
+        &own_url,
         "\"Authorization\": \"Bearer $TEAM_TOKEN\"",
         "\"allowedEnvVars\": [\"TEAM_TOKEN\"]",
     ] {
@@ -394,6 +406,80 @@ fn a_teams_service_is_named_by_https_and_its_token_by_a_variable() {
         let refused = init(&home, &[&["--dry-run", "--agent", "codex"], args].concat());
         assert_eq!(refused.status.code(), Some(2), "{args:?}");
     }
+}
+
+#[test]
+fn hooks_that_call_a_service_themselves_are_changed_and_removed_as_ours() {
+    let home = Home::new();
+    let (url, _requests) = serve_tcp(ok("{}"));
+    let settings = home.write(".claude/settings.json", "{\"theme\": \"dark\"}\n");
+    let before = fs::read_to_string(&settings).unwrap();
+    let agent = ["--agent", "claude-code"];
+    let install = ["--yes", "--http", &url, agent[0], agent[1]];
+    init_ok(&home, &install);
+    let with_host = fs::read_to_string(&settings).unwrap();
+    assert!(with_host.contains("/v1/hooks/claude-code?label.host="));
+    assert!(init_ok(&home, &install).starts_with("Nothing to change."));
+    // As an earlier version wrote it.
+    let without_host = with_host.replace("?label.host=", "\", \"was\": \"");
+    fs::write(&settings, without_host).unwrap();
+    init_ok(&home, &install);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), with_host);
+    init_ok(&home, &["--yes", "--remove", agent[0], agent[1]]);
+    assert_eq!(fs::read_to_string(&settings).unwrap(), before);
+    // A file for all users of a repository has nobody's name.
+    let shared = ["--dry-run", "--project", "--http", &url, agent[0], agent[1]];
+    assert!(init_ok(&home, &shared).contains("/v1/hooks/claude-code\""));
+}
+
+/// Agents would call it when the cache has been emptied.
+#[test]
+fn a_program_in_a_cache_is_not_written_into_settings() {
+    let home = Home::new();
+    fs::create_dir(home.path(".claude")).unwrap();
+    let before = files(&home);
+    for dir in [
+        ".cache/uv/archive-v0/6fk2/bin",
+        ".npm/_npx/9a2c/node_modules/.bin",
+        "tmp/unpacked",
+    ] {
+        fs::create_dir_all(home.path(dir)).unwrap();
+        let program = home.path(&format!("{dir}/unstuck"));
+        symlink(env!("CARGO_BIN_EXE_unstuck"), &program).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = home.command(&[&["init", "--agent", "claude-code"], args].concat());
+            command
+                .env("PATH", home.path(dir))
+                .env("TMPDIR", home.path("tmp"));
+            output(command)
+        };
+        let refused = run(&["--yes"]);
+        assert_eq!(refused.status.code(), Some(2), "{dir}: {refused:?}");
+        let why = text(&refused.stderr);
+        assert!(why.contains("uv tool install unstuck"), "{why}");
+        // A repository's files name no path, and removing needs none.
+        assert_eq!(run(&["--dry-run", "--project"]).status.code(), Some(0));
+        assert_eq!(run(&["--yes", "--remove"]).status.code(), Some(0));
+        fs::remove_file(program).unwrap();
+    }
+    assert_eq!(files(&home), before);
+}
+
+#[test]
+fn the_files_of_each_agent_are_listed_before_they_are_changed() {
+    let home = Home::new();
+    let _requests = serve_unix(&home, ok("{}"));
+    let args = ["--yes", "--agent", "claude-code", "--agent", "cline"];
+    let shown = init_ok(&home, &[&args[..], &["--unattended"]].concat());
+    let path = |name: &str| home.path(name).to_str().unwrap().to_owned();
+    let list = format!(
+        "\nClaude Code: {}\nCline CLI: {} and 5 other files\nunstuck: {}\n",
+        path(".claude/settings.json"),
+        path(".cline/hooks/PreToolUse"),
+        path(".config/unstuck/unstuck.toml"),
+    );
+    let (_, after) = shown.split_once(&list).expect(&shown);
+    assert!(after.starts_with("written "), "{after}");
 }
 
 #[test]

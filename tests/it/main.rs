@@ -50,6 +50,7 @@ mod fast_return;
 mod frozen;
 mod fuzzed;
 mod hook_command;
+mod hook_limits;
 mod hooks;
 mod init;
 mod layering;

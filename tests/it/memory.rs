@@ -1,10 +1,11 @@
 //! The memory of the real process under attack, as the operating system reports it.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
 use futures_util::{StreamExt, stream};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use serde_json::json;
 use tonic::{
     body::Body,
     codegen::{Bytes, Service, http::Request},
@@ -16,6 +17,7 @@ use unstuck::{
 };
 
 use crate::{
+    console::client,
     harness::*,
     lifecycle::{Running, directory, unstuck},
 };
@@ -216,6 +218,43 @@ async fn an_announced_message_reserves_no_memory() {
     assert!(grown < 64 * 1024 * 1024, "grown by {grown} bytes");
 }
 
+/// Sends large hooks on 64 connections, four on each, and counts the answers by their status.
+/// A hook has values, each of which takes much memory, and a long result.
+async fn attack_by_hooks(server: &Server) -> BTreeMap<u16, usize> {
+    let values = vec![json!({"": 0}); 8_000];
+    let body = json!({
+        "hook_event_name": "PostToolBatch",
+        "session_id": "hooks",
+        "tool_calls": [
+            {"tool_name": "Read", "tool_input": values, "tool_response": "x".repeat(4_000_000)},
+        ],
+    });
+    let body = Bytes::from(body.to_string());
+    let url = format!("http://{}/v1/hooks/claude-code", server.http);
+    let send = |_| {
+        let (url, body) = (url.clone(), body.clone());
+        async move {
+            let client = client();
+            let mut statuses = Vec::new();
+            while statuses.len() < 4 {
+                let request = client.post(&url).header("content-type", "application/json");
+                // A connection may be closed while the rest of a refused body is sent.
+                if let Ok(answer) = request.body(body.clone()).send().await {
+                    statuses.push(answer.status().as_u16());
+                }
+            }
+            statuses
+        }
+    };
+    let sent = stream::iter(0..64).map(send).buffer_unordered(64);
+    let statuses: Vec<Vec<u16>> = sent.collect().await;
+    let mut counts = BTreeMap::new();
+    for status in statuses.into_iter().flatten() {
+        *counts.entry(status).or_default() += 1;
+    }
+    counts
+}
+
 /// The settings that a container of 512 MiB gets by itself, with all else at its default
 /// and a store on disk: attacked with all that fills memory at once, it never has more.
 #[tokio::test]
@@ -239,7 +278,8 @@ async fn the_defaults_of_a_container_with_512_mib_never_take_more() {
     assert!(ended.durable);
 
     // Sessions beyond what the state has room for, each with a long turn and a loop that is
-    // reported; meanwhile 1,024 streams on 16 connections announce 1 MiB each.
+    // reported; meanwhile 1,024 streams on 16 connections announce 1 MiB each, and 64 agents
+    // send hooks of 4 MiB.
     let prose = "It reads the file once more and looks for the cause of it. ";
     let events = (0..60_000).map(|n: usize| {
         let event = match n % 4 {
@@ -250,17 +290,22 @@ async fn the_defaults_of_a_container_with_512_mib_never_take_more() {
     });
     let mut requests = tokio::task::JoinSet::new();
     let streams = "unstuck_streams{rpc=\"StreamEvents\"}";
-    let ((taken, refused), ()) = tokio::join!(attack(&server, events), async {
-        server.wait_for_metric(streams, 1.0).await;
-        for _ in 0..16 {
-            let channel = connect(running.grpc, |endpoint| endpoint).await;
-            for _ in 0..64 {
-                let path = "/unstuck.v1.DetectionService/StreamEvents";
-                requests.spawn(announce(channel.clone(), path));
+    let hooks = attack_by_hooks(&server);
+    let ((taken, refused), hook_statuses, ()) =
+        tokio::join!(attack(&server, events), hooks, async {
+            server.wait_for_metric(streams, 1.0).await;
+            for _ in 0..16 {
+                let channel = connect(running.grpc, |endpoint| endpoint).await;
+                for _ in 0..64 {
+                    let path = "/unstuck.v1.DetectionService/StreamEvents";
+                    requests.spawn(announce(channel.clone(), path));
+                }
             }
-        }
-    });
-    println!("{taken} events taken, {refused} refused");
+        });
+    println!("{taken} events taken, {refused} refused; hooks: {hook_statuses:?}");
+    // How many of the hooks found room depends on how they met.
+    let hooks_answered = hook_statuses.get(&200).unwrap_or(&0) + hook_statuses[&429];
+    assert_eq!(hooks_answered, 256, "{hook_statuses:?}");
     assert!(taken > 10_000 && refused > 1_000, "{taken}, {refused}");
 
     // It still answers, and what was answered is in force.

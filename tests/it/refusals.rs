@@ -290,3 +290,52 @@ async fn a_check_recognises_other_spellings_of_a_command() {
     let other = shell("sqlite3 shop.db 'select 2'");
     assert_eq!(check(&server, "s", &other).await, Action::Unspecified);
 }
+
+/// Runs a command line four times, which blocks it.
+async fn block_command(server: &Server, session: &str, line: &str, output: &str) {
+    let results = server.play(session, command(line, output).times(4)).await;
+    assert_eq!(results[3].action(), Action::Block, "{line}");
+}
+
+fn command(line: &str, output: &str) -> pb::Event {
+    call("bash", &format!("{{\"command\": \"{line}\"}}"), output)
+}
+
+#[tokio::test]
+async fn only_the_command_that_loops_is_refused() {
+    let server = Server::start().await;
+    block_command(&server, "pipe", "echo 1+1 | ./parse", "tree: ?").await;
+    block_command(
+        &server,
+        "first",
+        "cd a && terraform plan",
+        "no changes to a",
+    )
+    .await;
+    block_command(&server, "none", "make plan", "no changes to a").await;
+    server
+        .record(command("cd a && ls", "main.tf").of("second"))
+        .await;
+    block_command(
+        &server,
+        "second",
+        "cd b && terraform plan",
+        "no changes to b",
+    )
+    .await;
+    for (session, line, action) in [
+        ("pipe", "echo 1+1 | ./parse", Action::Block),
+        ("pipe", "echo 9*9 | ./parse", Action::Unspecified),
+        ("first", "cd a && terraform plan", Action::Block),
+        ("first", "terraform plan", Action::Block),
+        ("first", "cd b && terraform plan", Action::Unspecified),
+        ("none", "make plan", Action::Block),
+        ("none", "cd b && make plan", Action::Unspecified),
+        ("second", "cd b && terraform plan", Action::Block),
+        ("second", "cd c && terraform plan", Action::Unspecified),
+        ("second", "cd a && terraform plan", Action::Unspecified),
+    ] {
+        let checked = check(&server, session, &command(line, "").of(session)).await;
+        assert_eq!(checked, action, "{session}: {line}");
+    }
+}

@@ -60,6 +60,7 @@ fn the_recorded_home_gives_its_sessions_and_verdicts() {
     let summary = summary(&output);
     assert_eq!(summary["sessions"], 13);
     assert_eq!(summary["looping_sessions"], 5);
+    assert_eq!(summary["events"], 133);
     assert_eq!(summary["bad_lines"], 0);
     let wasted = &summary["wasted"];
     assert_eq!(
@@ -96,6 +97,11 @@ fn the_report_names_money_first_and_how_to_reopen_the_worst_session() {
     );
     assert!(report.contains("claude --resume add7cfd2"), "{report}");
     assert!(report.contains("Cost n/a: 2 sessions"), "{report}");
+    // What was found, in the verdict's words.
+    assert!(
+        report.contains("\n    sh ./t.sh failed 4 runs in a row with a recurring error\n"),
+        "{report}"
+    );
     assert_eq!(report.lines().last(), Some("guard them: unstuck init"));
 }
 
@@ -110,10 +116,177 @@ fn sessions_are_selected_by_agent_project_time_and_id() {
     assert_eq!(count(&["--project", "other"]), 0);
     assert_eq!(count(&["--since", "2100-01-01T00:00:00Z"]), 0);
     assert_eq!(count(&["--since", "2020-01-01T00:00:00Z"]), 13);
+    assert_eq!(count(&["--since", "2020-01-01"]), 13);
     assert_eq!(count(&[".codex"]), 3);
+    assert_eq!(
+        count(&["--agent", "claude"]),
+        count(&["--agent", "claude-code"])
+    );
     let shown = scan(&fixtures(), &["--show", "add7cfd2"]).ends_with(0).out;
     assert!(shown.contains("test_fail_loop"), "{shown}");
     scan(&fixtures(), &["--show", "none"]).ends_with(3);
+}
+
+#[test]
+fn directories_that_agents_take_from_a_variable_are_scanned() {
+    let empty = TempDir::new().unwrap();
+    for (variable, dir) in [
+        ("CLINE_DIR", ".cline"),
+        ("PI_CODING_AGENT_DIR", ".pi/agent"),
+    ] {
+        let mut command = command(empty.path(), &["--output", "json"]);
+        let output: CommandOutput = command
+            .env(variable, fixtures().join(dir))
+            .output()
+            .unwrap()
+            .into();
+        let found = summary(&output.ends_with(0))["sessions"].as_u64().unwrap();
+        assert!(found > 0, "{variable}");
+    }
+}
+
+#[test]
+fn without_sessions_the_reason_is_said() {
+    let nothing = |home: &Path, args: &[&str], expected: &str| {
+        let out = scan(home, args).ends_with(0).out;
+        assert!(out.starts_with(expected), "{args:?}: {out}");
+        assert!(!out.contains("docs/"), "{out}");
+    };
+    nothing(
+        &fixtures(),
+        &["--project", "nope"],
+        "None of 13 sessions matches.\n",
+    );
+    nothing(
+        &fixtures(),
+        &["--since", "2100-01-01"],
+        "No session is that recent: ",
+    );
+    let home = TempDir::new().unwrap();
+    nothing(home.path(), &[], "No sessions found. Looked in:\n    ");
+    let projects = format!("    {}/.claude/projects\n", home.path().display());
+    assert!(scan(home.path(), &[]).ends_with(0).out.contains(&projects));
+    nothing(
+        home.path(),
+        &["--agent", "pi"],
+        &format!(
+            "No sessions found. Looked in:\n    {}/.pi/agent/sessions\n\n",
+            home.path().display()
+        ),
+    );
+    fs::create_dir(home.path().join("notes")).unwrap();
+    nothing(
+        home.path(),
+        &["notes"],
+        "No sessions found. Looked in:\n    notes\n",
+    );
+    // A file that is named has a format.
+    fs::write(home.path().join("notes/a.txt"), "hello").unwrap();
+    let refused = scan(home.path(), &["notes/a.txt"]).ends_with(2).err;
+    assert!(
+        refused.contains("notes/a.txt: no known format"),
+        "{refused}"
+    );
+    let mut homeless = command(home.path(), &[]);
+    let homeless: CommandOutput = homeless.env_remove("HOME").output().unwrap().into();
+    assert!(homeless.ends_with(2).err.contains("set HOME"));
+}
+
+fn claude_home(sessions: &[&ClaudeSession]) -> TempDir {
+    let home = TempDir::new().unwrap();
+    let dir = home.path().join(".claude/projects/-home-dev");
+    fs::create_dir_all(&dir).unwrap();
+    for (at, session) in sessions.iter().enumerate() {
+        fs::write(dir.join(format!("{at}.jsonl")), session.text()).unwrap();
+    }
+    home
+}
+
+fn healthy_session(id: &str, day: i64) -> ClaudeSession {
+    let mut session = ClaudeSession::new(id, day);
+    session.prompt("do it");
+    session.call(&Call::read("1.rs", "one"));
+    session.call(&Call::read("2.rs", "two"));
+    session
+}
+
+#[test]
+fn a_report_of_a_healthy_session_leaves_out_what_there_is_none_of() {
+    let home = claude_home(&[&healthy_session("fine", 1)]);
+    let report = scan(home.path(), &[]).ends_with(0).out;
+    assert!(report.starts_with("No loops in 1 session"), "{report}");
+    assert!(
+        report.contains("Claude Code 1. 2026-03-03, 2 calls."),
+        "{report}"
+    );
+    for absent in ["? to", " to 2026", "no failing", "at most 0", "no events"] {
+        assert!(!report.contains(absent), "{absent}: {report}");
+    }
+    let shown = scan(home.path(), &["--show", "fine"]).ends_with(0).out;
+    let headline = shown.lines().nth(1).unwrap();
+    assert!(
+        headline.starts_with("$0.0") && headline.ends_with(", no loop"),
+        "{shown}"
+    );
+    let page = home.path().join("page.html");
+    scan(home.path(), &["--html", page.to_str().unwrap()]).ends_with(0);
+    let page = fs::read_to_string(page).unwrap();
+    for absent in ["Compactions", "Failing calls", "<dl"] {
+        assert!(!page.contains(absent), "{absent}");
+    }
+}
+
+#[test]
+fn weeks_are_those_of_the_calendar() {
+    let (first, last) = (healthy_session("first", 0), healthy_session("last", 21));
+    let timeless = healthy_session("timeless", 7);
+    let home = claude_home(&[&first, &last]);
+    let without_times: String = timeless
+        .text()
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line.as_object_mut().unwrap().remove("timestamp");
+            format!("{line}\n")
+        })
+        .collect();
+    let file = ".claude/projects/-home-dev/timeless.jsonl";
+    fs::write(home.path().join(file), without_times).unwrap();
+    let report = scan(home.path(), &[]).ends_with(0).out;
+    assert!(report.contains("in 3 sessions"), "{report}");
+    let by_week = "by week, 2026-03-02 to 2026-03-23\n  sessions █▁▁█\n";
+    assert!(report.contains(by_week), "{report}");
+    let page = home.path().join("page.html");
+    scan(home.path(), &["--html", page.to_str().unwrap()]).ends_with(0);
+    let page = fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<title>week of ").count(), 4);
+    assert!(page.contains("<title>week of 2026-03-09: no sessions, 0 looped</title>"));
+    let summary = summary(&scan(home.path(), &["--output", "json"]).ends_with(0));
+    let weeks = summary["by_week"].as_object().unwrap();
+    assert_eq!(
+        weeks.keys().collect::<Vec<_>>(),
+        ["2026-03-02", "2026-03-23"]
+    );
+}
+
+#[test]
+fn sums_of_dollars_are_rounded() {
+    fn check(value: &Value) {
+        match value {
+            Value::Object(members) => members.values().for_each(check),
+            Value::Array(items) => items.iter().for_each(check),
+            Value::Number(number) if number.is_f64() => {
+                let text = number.to_string();
+                let (_, digits) = text.split_once('.').unwrap();
+                assert!(digits.len() <= 9 || text.contains("e-"), "{text}");
+            }
+            _ => {}
+        }
+    }
+    let home = generated_home();
+    let output = scan(home.path(), &["--output", "json"]).ends_with(0);
+    check(&summary(&output));
+    sessions(&output).iter().for_each(check);
 }
 
 #[test]
@@ -157,6 +330,8 @@ fn advice_is_about_what_was_found() {
         .ends_with(0)
         .out;
     assert!(!nothing.contains("- "), "{nothing}");
+    // There is no such JSON.
+    scan(&fixtures(), &["--advice", "--output", "json"]).ends_with(2);
 }
 
 #[test]
@@ -200,6 +375,10 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
         assert!(!redacted.contains(private), "{private}");
     }
     assert!(redacted.contains("project 1"));
+    // A reader need not know the names of detectors and actions.
+    assert!(redacted.contains("test_fail_loop means: one command or call keeps failing"));
+    assert!(redacted.contains("what a guard would have said"));
+    assert!(!redacted.contains("Found: "));
     for outside in ["<script", "http://", "https://", "url(", "@import", "src="] {
         assert!(!redacted.contains(outside), "{outside}");
     }
@@ -207,7 +386,8 @@ fn the_page_is_redacted_unless_it_is_full_and_loads_nothing() {
     for text in [
         "demo",
         "readloop go",
-        "Exit code 1",
+        "Exit code 3",
+        "Found: ",
         "claude --resume add7cfd2",
         "Bash sh .&#x2f;t.sh",
     ] {

@@ -14,11 +14,13 @@ use crate::play::{Line, Player};
 
 const CASES: &str = include_str!("scenarios/cases.jsonl");
 
-const BEHAVIOURS: [&str; 4] = [
+const BEHAVIOURS: [&str; 6] = [
     include_str!("behaviours/sameness.jsonl"),
     include_str!("behaviours/progress.jsonl"),
     include_str!("behaviours/words.jsonl"),
     include_str!("behaviours/fresh.jsonl"),
+    include_str!("behaviours/objects.jsonl"),
+    include_str!("behaviours/answers.jsonl"),
 ];
 /// The ids of the behaviours that do not hold yet, one per line.
 const BEHAVIOURS_NOT_HELD: &str = include_str!("behaviours/not-held.txt");

@@ -1,8 +1,22 @@
 //! TLS over real sockets, with certificates created for the test.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::Write,
+    net::TcpListener,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    thread,
+};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -15,7 +29,7 @@ use unstuck::pb::{self, session_service_client::SessionServiceClient};
 use crate::{
     auth::Tokens,
     harness::*,
-    hook_command::Home,
+    hook_command::{FakeRequest, Home, ok, read_request, response},
     lifecycle::{Running, directory, output, text, unstuck},
 };
 
@@ -312,6 +326,53 @@ fn a_hook_speaks_tls_with_a_service_whose_authority_is_known() {
     assert_eq!(hook(4, &unknown.path("ca.pem")), "{}\n");
     let noted = home.journal("codex")["failure"].to_string();
     assert!(noted.to_lowercase().contains("certificate"), "{noted}");
+}
+
+/// An HTTPS server that answers each request with this text.
+fn serve_tls(authority: &Authority, answer: String) -> (String, Receiver<FakeRequest>) {
+    unstuck::notify::install_crypto_provider();
+    let certificate = CertificateDer::from_pem_slice(&authority.pem("service.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&authority.pem("service.key")).unwrap();
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key);
+    let config = Arc::new(config.unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (sender, requests) = mpsc::channel();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let connection = ServerConnection::new(config.clone()).unwrap();
+            let mut stream = StreamOwned::new(connection, socket.unwrap());
+            if let Some(request) = read_request(&mut stream) {
+                let _ = sender.send(request);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    (url, requests)
+}
+
+#[test]
+fn a_hook_does_not_follow_a_redirect_with_its_payload() {
+    let authority = Authority::new();
+    authority.sign("service");
+    let (elsewhere, redirected) = serve_tls(&authority, ok(r#"{"systemMessage":"elsewhere"}"#));
+    let location = format!("location: {elsewhere}/v1/hooks/codex\r\n");
+    let redirect = response("307 Temporary Redirect", &location, "{}");
+    let (url, requests) = serve_tls(&authority, redirect);
+    let ca = authority.path("ca.pem");
+    let variables = [("SSL_CERT_FILE", ca.to_str().unwrap())];
+    let home = Home::new();
+    let reply = home.hook(&["codex", "--http", &url], b"{}", &variables);
+    assert_eq!(reply, "{}\n");
+    let request = requests.recv_timeout(DEADLINE).unwrap();
+    assert!(request.head.starts_with("post /v1/hooks/codex http/1.1"));
+    assert_eq!(home.journal("codex")["failure"], "the service answered 307");
+    assert!(redirected.try_recv().is_err());
+    // The other address would have answered.
+    let reply = home.hook(&["codex", "--http", &elsewhere], b"{}", &variables);
+    assert_eq!(reply, "{\"systemMessage\":\"elsewhere\"}\n");
 }
 
 #[test]

@@ -19,10 +19,7 @@ mod adversarial;
 #[path = "../setup/repetition_settings.rs"]
 mod repetition_settings;
 
-use crate::{
-    fuzzed::targets::{CALL_FORMS, assert_is_linear, call_nanos},
-    setup,
-};
+use crate::setup;
 use adversarial::{Genes, Random};
 use repetition_settings::repetition_settings;
 
@@ -295,31 +292,6 @@ fn a_turn_in_one_delta_gets_the_strongest_action_of_its_characters() {
         let answer = streams.engine.record_delta(&delta, now()).unwrap();
         let answered = answer.and_then(|answer| answer.verdict?.action);
         assert!(answered >= strongest, "{answered:?} {strongest:?} {text}");
-    }
-}
-
-/// Calls have no budget: each path over them is one pass. Looks for the costliest text in
-/// each form of a call, and compares its cost per byte at two lengths.
-#[test]
-fn the_cost_of_a_call_grows_with_its_bytes_and_no_faster() {
-    const SEARCHED_BYTES: usize = 4 * 1_024;
-    for form in 0..CALL_FORMS {
-        let mut random = Random(form.into());
-        let mut costly = Genes::random(&mut random);
-        let mut most = 0;
-        for _ in 0..40 {
-            let genes = costly.mutated(&mut random);
-            let nanos = call_nanos(form, &genes.text(SEARCHED_BYTES), 1);
-            if nanos >= most {
-                (costly, most) = (genes, nanos);
-            }
-        }
-        let [short, long] = [16, 256].map(|kib| {
-            let text = costly.text(kib * 1_024);
-            (call_nanos(form, &text, 4), text.len() as u64)
-        });
-        println!("form {form}: {short:?}, {long:?}: {costly:?}");
-        assert_is_linear(short, long);
     }
 }
 

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from conftest import BINARY, PATIENCE_SECS, running, wait_until
 
-from unstuck import Action, Client, Refused, Stopped, Usage, Verdict, guarded
+from unstuck import Action, Client, Guard, Refused, Stopped, Usage, Verdict, guarded
 
 READ = ("read_file", {"path": "src/main.rs"}, "fn main() {}")
 
@@ -68,10 +68,19 @@ async def test_a_session_with_async_with(client, service):
     assert service.get(opened.id).session.status == 4
 
 
-def test_turns_and_compactions_are_recorded(client, service, session):
-    client.turn(session, "agent", "I look at it.")
-    client.compacted(session, context_tokens=100)
-    assert [entry.kind for entry in service.get(session).timeline] == [2, 4]
+async def test_turns_and_compactions_are_recorded(client, service):
+    async with client.session() as opened:
+        opened.turn("agent", "I look at it.")
+        opened.compacted(context_tokens=100)
+        await opened.aturn("agent", "I look again.")
+        await opened.acompacted()
+        assert [entry.kind for entry in service.get(opened.id).timeline] == [2, 4, 2, 4]
+
+
+def test_long_ids_are_told_apart(client, service, session):
+    for end in ("a", "b", "b"):
+        client.record(session, "get", {"n": end}, "x", call_id="i" * 200 + end, round="r" * 200 + end)
+    assert len(service.get(session).timeline) == 2 and client.stats.refused == 0
 
 
 def test_a_text_that_repeats_itself_is_found_while_it_is_written(client, session):
@@ -90,6 +99,41 @@ def test_an_operators_termination_is_pushed(client, service, session):
     verdict = wait_until(lambda: [found for found in pushed if found.session == session])[0]
     assert (verdict.action, verdict.reason) == (Action.TERMINATE, "enough of it")
     assert client.stopped(session) == "TERMINATE" and client.check(session, "other", {}) == "TERMINATE"
+
+
+def test_a_listener_may_use_the_client(client, service, session):
+    answers = []
+
+    @client.on_push
+    def tell(verdict):
+        answers.append(client.record(f"{session}-other", "told", {}, "x"))
+
+    client.record(session, *READ)
+    service.terminate(session)
+    # It is in the thread that receives the answers, so it cannot wait for one.
+    assert wait_until(lambda: answers) == [None]
+    wait_until(lambda: client.stats.pending == 0)
+    assert service.get(f"{session}-other").session.events == 1
+
+
+def test_a_guard_stops_by_what_holds_already(client, session):
+    first = Guard(client, session)
+    while first.stopped is None:
+        first.after("run", {"command": "make test"}, error="exit 1")
+    # Another guard of the session, such as that of a process that was started again.
+    second = Guard(client, session)
+    assert second.before("other", {"n": 1}) is None and second.stopped is None
+    assert second.before("run", {"command": "make test"}) == "ESCALATE" and second.stopped == "ESCALATE"
+    # From then on no call is made.
+    assert second.before("other", {"n": 2}) == "ESCALATE"
+    hands_over = Guard(client, session, stop_at="TERMINATE")
+    assert hands_over.before("run", {"command": "make test"}) is not None and hands_over.stopped is None
+
+
+def test_a_tool_that_returns_nothing_has_an_empty_result(client, session):
+    guard = Guard(client, session)
+    texts = [guard.after("press", {"key": "enter"}) for _ in range(3)]
+    assert texts[:2] == ["", ""] and texts[2].startswith("[unstuck] ")
 
 
 def test_a_guarded_function_is_corrected_refused_and_stopped(client, session):
@@ -232,6 +276,29 @@ def test_a_full_buffer_drops_the_oldest_and_counts(session):
             assert client.stats.dropped + client.stats.pending == 25 and client.stats.dropped
 
 
+def test_what_a_hung_service_has_not_answered_is_bounded_too(own_service, session):
+    with Client(own_service.target, deadline=PATIENCE_SECS, buffer=10) as client:
+        client.record(session, *READ)
+        own_service.signal(signal.SIGSTOP)
+        client._deadline = 0.01
+        for number in range(30):
+            client.record(session, "step", {"n": number}, f"result {number}", call_id=f"call-{number}")
+        assert client.stats.pending <= 10 and client.stats.dropped + client.stats.pending == 30
+        own_service.signal(signal.SIGCONT)
+        wait_until(lambda: client.stats.pending == 0)
+        assert own_service.get(session).session.events == 31 - client.stats.dropped
+
+
+def test_a_client_that_only_asks_waits_again_after_the_pause(client, session):
+    client._missed_in_a_row, client._paused_at, client._pause_until = 3, time.monotonic(), time.monotonic() + 5
+    assert not client._may_wait()
+    client._pause_until = 0.0
+    # Nothing is unanswered, so one call finds out; if it waits in vain, the next pause begins.
+    assert client._may_wait()
+    client._miss()
+    assert not client._may_wait()
+
+
 def test_a_verdict_that_came_too_late_is_given_with_the_next_call(client, session):
     for _ in range(3):
         client.record(session, *READ)
@@ -281,7 +348,32 @@ def test_a_process_ends_without_a_close(service, session):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECS)
 
 
-def test_tls_and_tokens(tmp_path, session):
+def test_what_waits_at_the_end_of_a_process_is_sent(service, session):
+    code = f"""
+import unstuck
+client = unstuck.Client({service.target!r}, deadline={PATIENCE_SECS})
+client.record({session!r}, "first", {{}}, "x")
+client._deadline = 0.0
+client.record({session!r}, "last", {{}}, "x")
+client._deadline = {PATIENCE_SECS}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECS)
+    assert [entry.tool for entry in service.get(session).timeline] == ["first", "last"]
+
+
+def test_the_token_may_be_in_a_file(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("of-the-file\n")
+    monkeypatch.setenv("UNSTUCK_TOKEN_FILE", str(tmp_path / "token"))
+    assert Client()._connection.metadata == (("authorization", "Bearer of-the-file"),)
+    monkeypatch.setenv("UNSTUCK_TOKEN", "of-the-variable")
+    assert Client()._connection.metadata == (("authorization", "Bearer of-the-variable"),)
+    assert Client(token="given")._connection.metadata == (("authorization", "Bearer given"),)
+    monkeypatch.delenv("UNSTUCK_TOKEN")
+    monkeypatch.setenv("UNSTUCK_TOKEN_FILE", "/nowhere")
+    assert Client()._connection.metadata == ()
+
+
+def test_tls_and_tokens(tmp_path, session, monkeypatch):
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
@@ -294,6 +386,10 @@ def test_tls_and_tokens(tmp_path, session):
     with running(tmp_path, config) as secured:
         with Client(f"https://{secured.target}", made["token"], ca=ca, deadline=PATIENCE_SECS) as client:
             assert [client.record(session, *READ) for _ in range(3)][-1] == "WARN"
+        (tmp_path / "ca.pem").write_bytes(ca)
+        monkeypatch.setenv("UNSTUCK_CA", str(tmp_path / "ca.pem"))
+        with Client(f"https://{secured.target}", made["token"], deadline=PATIENCE_SECS) as client:
+            assert client.record(f"{session}-2", *READ) is None and client.stats.answered == 1
         with Client(secured.target, "wrong", ca=ca, deadline=0.5) as client:
             assert client.record(session, *READ) is None
             wait_until(lambda: client.stats.reconnects)
@@ -307,6 +403,27 @@ def test_nothing_of_the_agent_is_logged(client, session, caplog):
     client.turn(session, "nobody", "secret")
     client.record("with secret", "t", {"a": "secret"})
     assert "secret" not in caplog.text
+
+
+async def test_async_with_closes_a_client(service, session):
+    async with Client(service.target, deadline=PATIENCE_SECS) as client:
+        await client.arecord(session, *READ)
+    assert await client.arecord(session, *READ) is None and client.stats.dropped == 1
+
+
+def test_a_close_does_not_wait_for_a_service_that_does_not_answer(own_service, session):
+    client = Client(own_service.target, deadline=PATIENCE_SECS)
+    client.record(session, *READ)
+    own_service.signal(signal.SIGSTOP)
+    client._deadline = 0.01
+    for number in range(5):
+        client.record(session, "step", {"n": number}, "x")
+    # After three missed deadlines nothing waits, so this would be as long as the test may last.
+    client._deadline = PATIENCE_SECS
+    began = time.monotonic()
+    client.close()
+    assert time.monotonic() - began < PATIENCE_SECS
+    assert client.stats.dropped == 5 and client.stats.pending == 0
 
 
 def test_closed_means_closed(service, session):

@@ -4,8 +4,8 @@ import pytest
 from adapters import AWAY, CORRECTION, FAILING_RUN, REPEATED_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("agents")
-from agents import Agent, RunConfig, Runner, function_tool  # noqa: E402
-from agents.testing import ScriptedModel, function_call  # noqa: E402
+from agents import Agent, RunConfig, Runner, Usage, function_tool  # noqa: E402
+from agents.testing import ScriptedModel, assistant_message, function_call  # noqa: E402
 
 from unstuck import Stopped  # noqa: E402
 from unstuck.openai_agents import guard  # noqa: E402
@@ -39,6 +39,17 @@ def test_a_failing_tool_is_counted(client, service, session):
     with pytest.raises(Stopped):
         start()
     assert outcomes(service, session) == FAILING_RUN
+
+
+def test_calls_of_one_response_are_one_round_and_carry_its_tokens(client, service, session):
+    calls = [function_call("read_file", {"path": "a.txt"}, call_id=f"call-{number}") for number in range(3)]
+    model = ScriptedModel([calls, [assistant_message("done")]], default_usage=Usage(requests=1, input_tokens=100, output_tokens=7))
+    agent = Agent(name="agent", model=model, tools=[function_tool(read_file)])
+    run_guard = guard(agent, client, session)
+    Runner.run_sync(agent, "Do it.", run_config=RunConfig(tracing_disabled=True))
+    found = service.get(session).session
+    assert run_guard.stopped is None and found.events == 3 and not found.last_verdicts
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 7)
 
 
 @AWAY

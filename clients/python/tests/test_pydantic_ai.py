@@ -4,7 +4,7 @@ import pytest
 from adapters import AWAY, CORRECTION, FAILING_RUN, failing_tool, outcomes, read_file
 
 pytest.importorskip("pydantic_ai")
-from pydantic_ai import Agent  # noqa: E402
+from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, ModelRetry, ToolFailed  # noqa: E402
 from pydantic_ai.messages import ModelResponse, ToolCallPart  # noqa: E402
 from pydantic_ai.models.function import FunctionModel  # noqa: E402
 
@@ -12,7 +12,7 @@ from unstuck import Stopped  # noqa: E402
 from unstuck.pydantic_ai import UnstuckCapability  # noqa: E402
 
 
-def agent(client, session, tool, between=lambda: ""):
+def agent(client, session, tool, between=lambda: "", **settings):
     requests = []
 
     def answer(messages, info):
@@ -25,15 +25,19 @@ def agent(client, session, tool, between=lambda: ""):
         return tool(path) + more
 
     handle.__name__ = tool.__name__
-    return Agent(FunctionModel(answer), tools=[handle], capabilities=[UnstuckCapability(client, session)]), requests
+    capabilities = [UnstuckCapability(client, session)]
+    return Agent(FunctionModel(answer), tools=[handle], capabilities=capabilities, **settings), requests
 
 
-def test_it_is_corrected_refused_and_stopped(client, session):
+def test_it_is_corrected_refused_and_stopped(client, service, session):
     run, requests = agent(client, session, read_file)
     with pytest.raises(Stopped) as stopped:
         run.run_sync("Do it.")
     assert CORRECTION in str(requests[3][-1].parts[-1].content)
     assert stopped.value.verdict >= "ESCALATE" and len(requests) == 7
+    used = service.get(session).session.usage
+    # The function model counts the words of all messages in each request.
+    assert used.input_tokens > 7 * 50 and used.output_tokens > 0
 
 
 def test_a_failing_tool_is_counted(client, service, session):
@@ -41,6 +45,26 @@ def test_a_failing_tool_is_counted(client, service, session):
     with pytest.raises(OSError):
         run.run_sync("Do it.")
     assert outcomes(service, session) == FAILING_RUN[:1]
+
+
+@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed])
+def test_the_model_reads_the_correction_in_a_failure_that_it_is_told(client, service, session, kind):
+    def retry(path: str) -> str:
+        raise kind("no such file")
+
+    run, requests = agent(client, session, retry, retries=9)
+    with pytest.raises(Stopped):
+        run.run_sync("Do it.")
+    assert "no such file" in str(requests[3][-1]) and "[unstuck] " in str(requests[3][-1])
+    assert outcomes(service, session) == FAILING_RUN
+
+
+def test_a_call_that_waits_for_a_person_is_no_failure(client, session):
+    def deploy(path: str) -> str:
+        raise ApprovalRequired
+
+    run, requests = agent(client, session, deploy, output_type=[str, DeferredToolRequests])
+    assert len(run.run_sync("Do it.").output.approvals) == 1 and client.stats.recorded == 0
 
 
 @AWAY

@@ -3,18 +3,28 @@
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 
 import pytest
-from conftest import BINARY, PACKAGE
+from conftest import BINARY, PACKAGE, ROOT
 
 pytest.importorskip("hatchling")
+LICENSE = (ROOT / "LICENSE").read_bytes()
 ENV = os.environ | {"PYTHON": sys.executable}
 
 
 def run(*command, **options):
     return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout.strip()
+
+
+def license_of(wheel):
+    """The license in a wheel, where its metadata names it."""
+    files = zipfile.ZipFile(wheel)
+    (metadata,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+    assert "\nLicense-File: LICENSE\n" in files.read(metadata).decode()
+    return files.read(metadata.replace("METADATA", "licenses/LICENSE"))
 
 
 def test_a_wheel_with_the_program_installs_it_and_the_client(tmp_path):
@@ -25,6 +35,7 @@ def test_a_wheel_with_the_program_installs_it_and_the_client(tmp_path):
     run(PACKAGE / "build-wheel", program, "", tmp_path, env=ENV)
     (wheel,) = tmp_path.glob("*.whl")
     assert "-py3-none-" in wheel.name and "-any" not in wheel.name
+    assert license_of(wheel) == LICENSE
     venv.create(tmp_path / "env", with_pip=True)
     bin = tmp_path / "env/bin"
     lock = PACKAGE / "requirements/core.txt"
@@ -51,8 +62,12 @@ def test_a_program_of_another_version_is_refused(tmp_path):
 def test_the_source_package_builds_a_wheel_for_every_platform(tmp_path):
     run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path, cwd=PACKAGE)
     (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as files:
+        license = files.getmember(f"{sdist.name.removesuffix('.tar.gz')}/LICENSE")
+        assert license.isfile() and files.extractfile(license).read() == LICENSE
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, sdist)
     (wheel,) = tmp_path.glob("unstuck-*-py3-none-any.whl")
+    assert license_of(wheel) == LICENSE
     names = zipfile.ZipFile(wheel).namelist()
     kept = {str(path.relative_to(PACKAGE / "src")) for path in (PACKAGE / "src").rglob("*.py")}
     assert kept | {"unstuck/py.typed"} <= set(names)

@@ -20,6 +20,8 @@ function pack(name, files, content) {
   const from = path.join(work, name);
   mkdirSync(from);
   files(from);
+  // npm packs a file of this name without being told.
+  copyFileSync(path.join(root, "../../LICENSE"), path.join(from, "LICENSE"));
   writeFileSync(path.join(from, "package.json"), `${JSON.stringify(content, null, 2)}\n`);
   const { status } = spawnSync("npm", ["pack", "--silent", "--pack-destination", path.resolve(folder)], { cwd: from, stdio: "inherit" });
   if (status !== 0) process.exit(status ?? 1);

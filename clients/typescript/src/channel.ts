@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
 
-/** Certificates for TLS, as PEM texts; an empty object uses the roots of Node.js. */
+/** Certificates for TLS, as PEM texts. Else the files `UNSTUCK_CA`, `UNSTUCK_CERT` and `UNSTUCK_KEY`, else the roots of Node.js. */
 export interface TlsOptions {
   /** The certificate authority. */
   ca?: string | Buffer;
@@ -38,12 +38,27 @@ class DetachedCredentials extends grpc.ChannelCredentials {
   }
 }
 
-const buffer = (pem: string | Buffer | undefined) => (pem === undefined ? null : Buffer.from(pem));
+/** What was given, else what is in the file that the variable names. */
+function pemOf(given: string | Buffer | undefined, variable: string): Buffer | null {
+  if (given !== undefined) return Buffer.from(given);
+  const text = textOf(process.env[variable]);
+  return text === "" ? null : Buffer.from(text);
+}
+
+/** The text of a file; empty if there is none: no method throws. */
+function textOf(file: string | undefined): string {
+  if (!file) return "";
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return "";
+  }
+}
 
 /** The address and the credentials of a target such as `127.0.0.1:50551`, `https://host:443` or `unix:/path`. */
 export function channelOf(target: string, tls: TlsOptions | undefined) {
   const secure = tls !== undefined || target.startsWith("https://");
-  const ssl = () => grpc.credentials.createSsl(buffer(tls?.ca), buffer(tls?.key), buffer(tls?.cert));
+  const ssl = () => grpc.credentials.createSsl(pemOf(tls?.ca, "UNSTUCK_CA"), pemOf(tls?.key, "UNSTUCK_KEY"), pemOf(tls?.cert, "UNSTUCK_CERT"));
   const options: grpc.ChannelOptions = {
     // The library's back-off between connections has jitter.
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -62,10 +77,5 @@ export function channelOf(target: string, tls: TlsOptions | undefined) {
 /** The token: given, of `UNSTUCK_TOKEN`, or in the file that `UNSTUCK_TOKEN_FILE` names. */
 export function tokenOf(given: string | undefined): string {
   const { UNSTUCK_TOKEN, UNSTUCK_TOKEN_FILE } = process.env;
-  if (given !== undefined || UNSTUCK_TOKEN || !UNSTUCK_TOKEN_FILE) return given ?? UNSTUCK_TOKEN ?? "";
-  try {
-    return readFileSync(UNSTUCK_TOKEN_FILE, "utf8").trim();
-  } catch {
-    return "";
-  }
+  return given ?? (UNSTUCK_TOKEN || textOf(UNSTUCK_TOKEN_FILE).trim());
 }

@@ -2,11 +2,11 @@ import { randomUUID } from "node:crypto";
 import * as grpc from "@grpc/grpc-js";
 import { channelOf, type TlsOptions, tokenOf } from "./channel.js";
 import { CheckCallRequest, type CheckCallResponse, DetectionServiceClient, type EventResult, type StreamDeltasRequest, type StreamDeltasResponse } from "./gen/unstuck/v1/detection_service.js";
-import { Channel, Delta, Event, Outcome, Role } from "./gen/unstuck/v1/event.js";
+import { Channel, Delta, Event, MarkerKind, Outcome, Role } from "./gen/unstuck/v1/event.js";
 import { OpenSessionRequest, SessionServiceClient } from "./gen/unstuck/v1/session_service.js";
 import { guardedFunction, type GuardedOptions } from "./guard.js";
 import { EventStream, type StreamCounts } from "./stream.js";
-import { asText, bounded, callKey, wireArguments } from "./text.js";
+import { asText, bounded, boundedId, callKey, wireArguments } from "./text.js";
 import { stronger, Verdict, WireAction } from "./verdict.js";
 
 // After so many missed deadlines in a row nothing waits for a time.
@@ -91,7 +91,12 @@ interface Known {
   clear: boolean;
   /** The verdict that has ended the session or sub-agent. */
   terminated: Verdict | null;
-  opening: { profile?: string; labels?: Record<string, string> } | null;
+}
+
+/** The profile and the labels of a session. */
+export interface SessionOptions {
+  profile?: string;
+  labels?: Record<string, string>;
 }
 
 /** A session that ends when it is disposed of. */
@@ -112,6 +117,10 @@ export class Client {
   #metadata = new grpc.Metadata();
   #stream: EventStream;
   #known = new Map<string, Known>();
+  /** The sessions that were opened here and have not ended. */
+  #opened = new Map<string, SessionOptions>();
+  /** Those of them that the service was not there to open. */
+  #unopened = new Set<string>();
   #listeners = new Set<(verdict: Verdict) => void>();
   #misses = 0;
   #pausedUntil = 0;
@@ -136,7 +145,12 @@ export class Client {
     const shared = { ...channel.options, channelOverride: this.#detection.getChannel() };
     this.#sessions = new SessionServiceClient(channel.address, channel.credentials, shared);
     const maxBatch = Math.min(Math.max(options.maxBatch ?? 256, 1), 256);
-    this.#stream = new EventStream(this.#detection, this.#metadata, maxBatch, Math.max(options.buffer ?? 4_096, 1), (result) => this.#push(result));
+    this.#stream = new EventStream(this.#detection, this.#metadata, maxBatch, Math.max(options.buffer ?? 4_096, 1), {
+      push: (result) => this.#push(result),
+      open: () => {
+        for (const id of this.#unopened) void this.#open(id);
+      },
+    });
   }
 
   /** Sends a finished call. Resolves with what to do, or with null. */
@@ -160,6 +174,12 @@ export class Client {
     return this.#send(session, options, { $case: "turn", value }, value.text.length);
   }
 
+  /** Records that the context was compacted: the model may read again what it had read. */
+  compacted(session: string, options: { agent?: string; contextTokens?: number } = {}): Promise<Verdict | null> {
+    const value = { kind: MarkerKind.COMPACTION, contextTokens: whole(options.contextTokens) };
+    return this.#send(session, options, { $case: "marker", value }, 0);
+  }
+
   /**
    * Whether a call would be refused now. Null: it may be made. Asks the service only if it has said
    * that some action is in force, or has said nothing yet.
@@ -172,7 +192,7 @@ export class Client {
     if (this.#waits()) {
       const request = CheckCallRequest.fromPartial({ sessionId: String(session), agentId: agent, tool: String(tool), arguments: wireArguments(args) });
       const answer = await this.#ask<CheckCallResponse>((done) => this.#detection.checkCall(request, this.#metadata, this.#callOptions(), done));
-      if (answer) return answer.action ? new Verdict(answer.action, session, agent, answer.verdict) : null;
+      if (answer) return this.#checked(answer, session, agent);
     }
     // Without an answer the keys of the last one decide.
     const known = this.#known.get(`${session}\0${agent}`);
@@ -200,20 +220,30 @@ export class Client {
   }
 
   /** A session with a profile and labels, which ends when it is disposed of. Without `await` nothing waits. */
-  session(id: string, options: { profile?: string; labels?: Record<string, string> } = {}): Session {
-    this.#knownOf(id, "").opening = options;
-    void this.#open(id, options);
+  session(id: string, options: SessionOptions = {}): Session {
+    void this.#begin(id, options);
+    return this.#session(id);
+  }
+
+  #session(id: string): Session {
     const end = async () => {
-      await this.flush();
-      if (this.#waits()) await this.#ask((done) => this.#sessions.endSession({ sessionId: id }, this.#metadata, this.#callOptions(), done));
-      this.#known.delete(`${id}\0`);
+      const until = Date.now() + this.deadline;
+      if (this.#stream.isWaitingFor(id)) await this.flush();
+      this.#opened.delete(id);
+      this.#unopened.delete(id);
+      // An event that comes later would begin the session anew; the service ends it when idle.
+      if (this.#waits() && !this.#stream.isWaitingFor(id)) {
+        await this.#ask((done) => this.#sessions.endSession({ sessionId: id }, this.#metadata, { deadline: until }, done));
+      }
+      for (const key of this.#known.keys()) if (key.startsWith(`${id}\0`)) this.#known.delete(key);
     };
     return { id, end, [Symbol.asyncDispose]: end };
   }
 
-  /** Runs a function in a session, which ends with it. */
-  async withSession<T>(id: string, options: { profile?: string; labels?: Record<string, string> }, run: (session: Session) => T | Promise<T>): Promise<T> {
-    const session = this.session(id, options);
+  /** Runs a function in a session, which is open before and ends with it. */
+  async withSession<T>(id: string, options: SessionOptions, run: (session: Session) => T | Promise<T>): Promise<T> {
+    await this.#begin(id, options);
+    const session = this.#session(id);
     try {
       return await run(session);
     } finally {
@@ -222,7 +252,7 @@ export class Client {
   }
 
   /** A tool function that is checked before each call and recorded after it. */
-  guarded<Args extends unknown[], Result>(session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options?: GuardedOptions): (...args: Args) => Promise<Result> {
+  guarded<Args extends unknown[], Result>(session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options?: GuardedOptions<Result>): (...args: Args) => Promise<Result> {
     return guardedFunction(this, session, tool, run, options);
   }
 
@@ -267,10 +297,10 @@ export class Client {
   #send(session: string, options: { agent?: string; round?: string; callId?: string; usage?: Usage; stateHash?: string }, body: Event["body"], chars: number): Promise<Verdict | null> {
     const { usage } = options;
     const event: Event = {
-      sessionId: String(session), eventId: options.callId || `${this.#prefix}-${(this.#number += 1)}`,
+      sessionId: String(session), eventId: boundedId(String(options.callId ?? "")) || `${this.#prefix}-${(this.#number += 1)}`,
       // The time of the event, not of its arrival: it may be sent later.
       time: { seconds: Math.floor(Date.now() / 1_000), nanos: (Date.now() % 1_000) * 1_000_000 },
-      agentId: options.agent ?? "", roundId: options.round ?? "", stateHash: options.stateHash ?? "", body,
+      agentId: options.agent ?? "", roundId: boundedId(String(options.round ?? "")), stateHash: options.stateHash ?? "", body,
       usage: usage && {
         inputTokens: whole(usage.inputTokens), outputTokens: whole(usage.outputTokens), costUsd: usage.costUsd ?? 0,
         cachedInputTokens: Math.min(whole(usage.cachedInputTokens), whole(usage.inputTokens)),
@@ -289,6 +319,16 @@ export class Client {
     return this.#wait((resolve) => (take = resolve), () => (take = null));
   }
 
+  /** What an answer of `check` says of the call, and of what is in force. */
+  #checked(answer: CheckCallResponse, session: string, agent: string): Verdict | null {
+    const known = this.#knownOf(session, agent);
+    known.blocked = new Set(answer.standing?.blocked);
+    known.clear = (answer.standing?.action ?? 0) < WireAction.ASK;
+    const verdict = answer.action ? new Verdict(answer.action, session, agent, answer.verdict) : null;
+    if (verdict?.action === "TERMINATE") known.terminated = verdict;
+    return verdict;
+  }
+
   /** What an answer asks for. */
   #read({ sessionId, agentId }: Event, known: Known, result: EventResult | null): Verdict | null {
     if (!result) {
@@ -301,7 +341,7 @@ export class Client {
     }
     known.blocked = new Set(result.standing?.blocked);
     known.clear = (result.standing?.action ?? 0) < WireAction.ASK;
-    if (result.stateLost && known.opening) void this.#open(sessionId, known.opening);
+    if (result.stateLost && this.#opened.has(sessionId)) void this.#open(sessionId);
     // Of a dropped event what still holds is performed. A shadow verdict has no action in the result.
     const action = result.action || (known.gap && result.standing?.action) || 0;
     known.gap = false;
@@ -336,7 +376,7 @@ export class Client {
 
   #knownOf(session: string, agent: string): Known {
     const key = `${session}\0${agent}`;
-    const known = this.#known.get(key) ?? { late: null, gap: false, blocked: new Set<string>(), clear: false, terminated: null, opening: null };
+    const known = this.#known.get(key) ?? { late: null, gap: false, blocked: new Set<string>(), clear: false, terminated: null };
     this.#known.delete(key);
     this.#known.set(key, known);
     if (this.#known.size > SESSIONS_MAX) this.#known.delete(this.#known.keys().next().value as string);
@@ -379,10 +419,11 @@ export class Client {
   }
 
   /** One call of its own. Null without an answer, for any reason. */
-  #ask<Response>(start: (done: (error: grpc.ServiceError | null, response?: Response) => void) => void): Promise<Response | null> {
+  #ask<Response>(start: (done: (error: grpc.ServiceError | null, response?: Response) => void) => void, failed: (code: grpc.status) => void = () => {}): Promise<Response | null> {
     return new Promise((resolve) => {
       try {
         start((error, response) => {
+          if (error) failed(error.code);
           if (error?.code === grpc.status.DEADLINE_EXCEEDED) this.#miss();
           else if (!error) this.#misses = 0;
           resolve(error ? null : (response ?? null));
@@ -393,9 +434,28 @@ export class Client {
     });
   }
 
-  #open(id: string, options: { profile?: string; labels?: Record<string, string> }): Promise<unknown> {
-    const request = OpenSessionRequest.fromPartial({ sessionId: id, profile: options.profile, labels: options.labels });
-    return this.#ask((done) => this.#sessions.openSession(request, this.#metadata, this.#callOptions(), done));
+  #begin(id: string, options: SessionOptions): Promise<unknown> {
+    this.#opened.set(id, options);
+    if (this.#opened.size > SESSIONS_MAX) {
+      const [oldest] = this.#opened.keys();
+      this.#opened.delete(oldest);
+      this.#unopened.delete(oldest);
+    }
+    if (this.#waits()) return this.#open(id);
+    this.#unopened.add(id);
+    return Promise.resolve();
+  }
+
+  /** Opens a session. If the service is not there, it is opened after the next reconnect. */
+  #open(id: string): Promise<unknown> {
+    this.#unopened.delete(id);
+    const { profile, labels } = this.#opened.get(id) ?? {};
+    const request = OpenSessionRequest.fromPartial({ sessionId: id, profile, labels });
+    const failed = (code: grpc.status) => {
+      // Not what the service refuses: it would be refused again.
+      if ((code === grpc.status.UNAVAILABLE || code === grpc.status.DEADLINE_EXCEEDED) && this.#opened.has(id)) this.#unopened.add(id);
+    };
+    return this.#ask((done) => this.#sessions.openSession(request, this.#metadata, this.#callOptions(), done), failed);
   }
 
   /** The stream of texts, if there is a connection. */

@@ -1,6 +1,9 @@
 import { randomUUID } from "node:crypto";
-import type { CallOptions, Client } from "./client.js";
+import type { CallOptions, Client, Usage } from "./client.js";
 import { type Action, correctionText, Refused, Stopped, type Verdict } from "./verdict.js";
+
+// Of one guard, whose tokens are known; the one that was used longest ago is forgotten.
+const RUNS_MAX = 256;
 
 /** How a guard acts. */
 export interface GuardOptions {
@@ -11,14 +14,17 @@ export interface GuardOptions {
 }
 
 /** How a guarded function acts. */
-export interface GuardedOptions extends GuardOptions {
+export interface GuardedOptions<Result = unknown> extends GuardOptions {
   /** Puts a correction into a result. By default it is appended to a text. */
-  correct?: (result: any, verdict: Verdict) => any;
+  correct?: (result: Result, verdict: Verdict) => Result;
 }
 
 /** The guard of one session, which the adapters share. */
 export class Guard {
   #stopped: Verdict | null = null;
+  /** Of each run the tokens so far: of the input, of the output, of the input from the cache. */
+  readonly #totals = new Map<unknown, number[]>();
+  #unsent = [0, 0, 0];
 
   constructor(readonly client: Client, readonly session: string, readonly options: GuardOptions = {}) {}
 
@@ -39,10 +45,30 @@ export class Guard {
 
   /** Records a call. The verdict if there is a correction for the model. */
   async after(tool: string, args: unknown, options: CallOptions): Promise<Verdict | null> {
-    const verdict = await this.client.record(this.session, tool, args, { ...options, agent: options.agent ?? this.options.agent });
+    const usage = options.usage ?? this.#takeUsage();
+    const verdict = await this.client.record(this.session, tool, args, { ...options, usage, agent: options.agent ?? this.options.agent });
     if (!verdict) return null;
     this.#stop(verdict);
     return verdict.atLeast("WARN") ? verdict : null;
+  }
+
+  /**
+   * Tells how many tokens a run has used so far. What is new goes with the next event. `run` is an
+   * object that stays the same for the run, or an id of it, or of a single response.
+   */
+  used(run: unknown, inputTokens = 0, outputTokens = 0, cachedInputTokens = 0): void {
+    const total = [inputTokens, outputTokens, cachedInputTokens];
+    const before = this.#totals.get(run) ?? [0, 0, 0];
+    this.#totals.delete(run);
+    this.#totals.set(run, total);
+    if (this.#totals.size > RUNS_MAX) this.#totals.delete(this.#totals.keys().next().value);
+    this.#unsent = this.#unsent.map((unsent, index) => unsent + Math.max(0, total[index] - before[index]));
+  }
+
+  #takeUsage(): Usage | undefined {
+    const [inputTokens, outputTokens, cachedInputTokens] = this.#unsent;
+    this.#unsent = [0, 0, 0];
+    return inputTokens || outputTokens ? { inputTokens, outputTokens, cachedInputTokens } : undefined;
   }
 
   #stop(verdict: Verdict): void {
@@ -50,11 +76,11 @@ export class Guard {
   }
 }
 
-const append = (result: unknown, verdict: Verdict) => (typeof result === "string" ? `${result}\n\n${correctionText(verdict)}` : result);
+const append = <Result>(result: Result, verdict: Verdict) => (typeof result === "string" ? (`${result}\n\n${correctionText(verdict)}` as Result) : result);
 
 /** See {@link Client.guarded}. */
 export function guardedFunction<Args extends unknown[], Result>(
-  client: Client, session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options: GuardedOptions = {},
+  client: Client, session: string, tool: string, run: (...args: Args) => Result | Promise<Result>, options: GuardedOptions<Result> = {},
 ): (...args: Args) => Promise<Result> {
   const guard = new Guard(client, session, options);
   // Calls that run at the same time are of one model response.

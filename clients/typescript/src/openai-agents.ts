@@ -50,7 +50,10 @@ export class OpenAIAgentsGuard {
 
   #observed(tool: FunctionTool<any>): FunctionTool<any> {
     const invoke: typeof tool.invoke = async (context, input, details) => {
-      const call = { callId: details?.toolCall?.callId, round: `${this.#guard.session}-${this.#round}`.slice(-128) };
+      const call = { callId: details?.toolCall?.callId, round: `${this.#guard.session}-${this.#round}` };
+      const { usage } = context;
+      const cached = usage?.inputTokensDetails?.reduce((sum, part) => sum + (part.cached_tokens ?? 0), 0);
+      if (usage) this.#guard.used(usage, usage.inputTokens, usage.outputTokens, cached);
       const refusal = await this.#guard.before(tool.name, input, call);
       if (refusal) return correctionText(refusal);
       let result: unknown;

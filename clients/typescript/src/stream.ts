@@ -20,6 +20,14 @@ export interface Pending {
   done: (result: EventResult | null) => void;
 }
 
+/** What a stream tells its owner. */
+export interface StreamListener {
+  /** Something that answers no event. */
+  push: (result: EventResult) => void;
+  /** The stream is open, for the first time or again. */
+  open: () => void;
+}
+
 /** The numbers of a stream since its start. */
 export interface StreamCounts {
   sent: number;
@@ -41,7 +49,7 @@ export class EventStream {
   #metadata: grpc.Metadata;
   #maxBatch: number;
   #buffer: number;
-  #onPush: (result: EventResult) => void;
+  #listener: StreamListener;
   /** Oldest first: a Set keeps the order. */
   #unanswered = new Set<Pending>();
   #queue: Pending[] = [];
@@ -55,12 +63,12 @@ export class EventStream {
   #closed = false;
   #idle: (() => void)[] = [];
 
-  constructor(client: DetectionServiceClient, metadata: grpc.Metadata, maxBatch: number, buffer: number, onPush: (result: EventResult) => void) {
+  constructor(client: DetectionServiceClient, metadata: grpc.Metadata, maxBatch: number, buffer: number, listener: StreamListener) {
     this.#client = client;
     this.#metadata = metadata;
     this.#maxBatch = maxBatch;
     this.#buffer = buffer;
-    this.#onPush = onPush;
+    this.#listener = listener;
   }
 
   /** How many events wait for their answers. */
@@ -72,6 +80,12 @@ export class EventStream {
   isBehind(ms: number): boolean {
     const [oldest] = this.#unanswered;
     return oldest !== undefined && Date.now() - oldest.since > ms;
+  }
+
+  /** Whether an event of this session waits for its answer. */
+  isWaitingFor(session: string): boolean {
+    for (const { event } of this.#unanswered) if (event.sessionId === session) return true;
+    return false;
   }
 
   add(pending: Pending): void {
@@ -148,13 +162,14 @@ export class EventStream {
     // "error" comes for every end that is not OK, "end" for the others.
     call.on("error", (error: grpc.ServiceError) => this.#ended(call, error.code));
     call.on("end", () => this.#ended(call, grpc.status.OK));
+    this.#listener.open();
     this.#flush();
   }
 
   #receive(response: StreamEventsResponse): void {
     this.#backoff = BACKOFF_MIN_MS;
     if (response.sequence === 0) {
-      for (const result of response.results) this.#onPush(result);
+      for (const result of response.results) this.#listener.push(result);
       return;
     }
     const batch = this.#requests.get(response.sequence);

@@ -2,6 +2,8 @@ import { createHash } from "node:crypto";
 
 // The service checks the first and the last 32 KiB of a text.
 const PART_CHARS = 32 * 1024;
+// Of the id of an event or a round.
+const ID_BYTES_MAX = 128;
 // Longer arguments are sent as a hash, so that a message stays below the service's 1 MiB.
 const ARGS_CHARS_MAX = 128 * 1024;
 // Arguments that only explain a call, as `Member.call_key` in verdict.proto lists them.
@@ -13,6 +15,11 @@ const EXPLAINING = new Set(
 /** The part of a text that the service checks. */
 export function bounded(text: string): string {
   return text.length <= 2 * PART_CHARS ? text : `${text.slice(0, PART_CHARS)}\n${text.slice(-PART_CHARS)}`;
+}
+
+/** An id that the service accepts: of a longer one its hash. */
+export function boundedId(id: string): string {
+  return Buffer.byteLength(id) <= ID_BYTES_MAX ? id : createHash("sha256").update(id).digest("hex");
 }
 
 /** Any value as text; undefined if it has none. */

@@ -65,7 +65,7 @@ export class VercelGuard {
         if (part.type !== "tool-result" && part.type !== "tool-error") continue;
         // A refused call was recorded when it was refused.
         if (this.#refused.delete(part.toolCallId)) continue;
-        const options = { callId: part.toolCallId, round: `${step.response?.id ?? ""}-${number}`.slice(-64), usage };
+        const options = { callId: part.toolCallId, round: `${step.response?.id ?? ""}-${number}`, usage };
         usage = undefined;
         const end = part.type === "tool-result" ? { result: part.output ?? "" } : { error: part.error ?? "failed" };
         answers.push(this.#guard.after(part.toolName, part.input, { ...options, ...end }));

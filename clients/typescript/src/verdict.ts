@@ -67,7 +67,9 @@ export function stronger(a: Verdict | null, b: Verdict | null): Verdict | null {
 
 /** The text with which a verdict is shown to the model. */
 export function correctionText(verdict: Verdict): string {
-  return `[unstuck] ${verdict.correction || verdict.pattern || verdict.reason || "This is part of a loop: do something else."}`;
+  const text = verdict.correction || verdict.pattern || verdict.reason || "This is part of a loop: do something else.";
+  const wait = verdict.action === "THROTTLE" && verdict.retryAfter > 0 ? ` Wait ${Math.round(verdict.retryAfter / 1_000)} s before you go on.` : "";
+  return `[unstuck] ${text}${wait}`;
 }
 
 /** A call was refused: its verdict says why. The message is for the model. */

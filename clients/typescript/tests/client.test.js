@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { callKey, Client, Refused, Stopped } from "unstuck";
+import { ACTIONS, callKey, Client, correctionText, Guard, Refused, Stopped, Verdict } from "unstuck";
 import { SessionStatus } from "../dist/esm/gen/unstuck/v1/session_service.js";
 import { BIN, PACKAGE, Service, until } from "./service.js";
 
@@ -138,11 +138,18 @@ test("TLS and tokens", async () => {
   const actions = [];
   for (let number = 0; number < 3; number += 1) actions.push((await read(client, "secured"))?.action ?? null);
   assert.deepEqual(actions, [null, null, "WARN"]);
+  const environment = { UNSTUCK_CA: `${folder}/cert.pem`, UNSTUCK_TOKEN_FILE: `${folder}/token` };
+  await writeFile(environment.UNSTUCK_TOKEN_FILE, `${made.token}\n`);
+  Object.assign(process.env, environment);
+  const configured = new Client({ target: `https://${own.target}`, deadline: 20_000 });
+  for (const name of Object.keys(environment)) delete process.env[name];
+  await read(configured, "configured");
+  assert.equal(configured.stats.answered, 1);
   const stranger = new Client({ target: own.target, token: "wrong", tls, deadline: 500 });
   assert.equal(await read(stranger, "secured"), null);
   await until(() => stranger.stats.reconnects > 0, "it is turned away");
   assert.equal(stranger.stats.answered, 0);
-  await Promise.all([client.close(), stranger.close(), own.close(), rm(folder, { recursive: true })]);
+  await Promise.all([client.close(), configured.close(), stranger.close(), own.close(), rm(folder, { recursive: true })]);
 });
 
 test("no input throws", async () => {
@@ -177,16 +184,82 @@ test("an operator's termination is pushed, and is the answer to the next call", 
   assert.equal(client.stats.listenerErrors, 1);
   assert.equal((await client.check("pushed", "other", {})).action, "TERMINATE");
   await client.close();
+  // A client that has heard of nothing learns it by asking.
+  const other = await connected();
+  assert.equal(other.stopped("pushed"), null);
+  assert.equal((await other.check("pushed", "other", {})).action, "TERMINATE");
+  assert.equal(other.stopped("pushed").reason, "wrong task");
+  await other.close();
+});
+
+test("a listener may use the client", async () => {
+  const client = await connected();
+  await read(client, "listened");
+  const answer = new Promise((resolve) => client.onPush(() => resolve(client.record("listener", "told", {}, { result: "x" }))));
+  await service.ask("terminateSession", { sessionId: "listened", reason: "enough" });
+  assert.equal(await answer, null);
+  assert.equal((await service.session("listener")).events, 1);
+  await client.close();
 });
 
 test("a session has its labels and ends", async () => {
   const client = await connected();
   await client.withSession("labelled", { labels: { team: "blue" } }, async ({ id }) => {
     await read(client, id);
-    await until(async () => (await service.session(id)).labels.team === "blue", "labels");
+    // It is open before its first event.
+    assert.equal((await service.session(id)).labels.team, "blue");
+    await client.record(id, "get", {}, { agent: "helper" });
   });
+  assert.equal(client.stopped("labelled", "helper"), null);
   assert.equal((await service.session("labelled")).status, SessionStatus.ENDED);
   assert.ok(Symbol.asyncDispose in client.session("another"));
+  await client.close();
+});
+
+test("a session that the service was not there to open is opened later", async () => {
+  const own = await Service.start();
+  const client = new Client({ target: own.target, deadline: 250 });
+  await own.kill();
+  const session = client.session("late", { labels: { team: "blue" } });
+  await read(client, session.id);
+  await own.restart();
+  await until(() => client.stats.waiting === 0, "all is answered");
+  await until(async () => (await own.session("late")).labels.team === "blue", "labels");
+  await client.close();
+  await own.close();
+});
+
+test("turns, compactions and long ids", async () => {
+  const client = await connected();
+  await client.turn("kinds", "agent", "I look at it.");
+  await client.compacted("kinds", { contextTokens: 100 });
+  for (const end of ["a", "b", "b"]) await client.record("kinds", "get", { end }, { result: "x", callId: "i".repeat(200) + end, round: "r".repeat(200) + end });
+  const { timeline } = await service.ask("getSession", { sessionId: "kinds" });
+  assert.deepEqual(timeline.map(({ kind }) => kind), [2, 4, 1, 1]);
+  assert.equal(client.stats.rejected, 0);
+  await client.close();
+});
+
+test("the text for the model says how long to wait", () => {
+  const text = (action) => correctionText(new Verdict(ACTIONS.indexOf(action), "s", "", { correction: "Slow down.", retryAfter: { seconds: 30, nanos: 0 }, members: [] }));
+  assert.equal(text("THROTTLE"), "[unstuck] Slow down. Wait 30 s before you go on.");
+  assert.equal(text("WARN"), "[unstuck] Slow down.");
+});
+
+test("a guard stops by what is in force already", async () => {
+  const client = await connected();
+  const failing = ["run", { command: "make test" }];
+  const first = new Guard(client, "in-force");
+  while (!first.stopped) await first.after(...failing, { error: "exit 1", round: `${(round += 1)}` });
+  // Another guard of the session, such as that of a process that was started again.
+  const second = new Guard(client, "in-force");
+  assert.equal(await second.before("other", {}), null);
+  assert.equal((await second.before(...failing)).action, "ESCALATE");
+  assert.equal(second.stopped.action, "ESCALATE");
+  assert.equal((await second.before("other", {})).action, "ESCALATE");
+  const handsOver = new Guard(client, "in-force", { stopAt: "TERMINATE" });
+  assert.ok(await handsOver.before(...failing));
+  assert.equal(handsOver.stopped, null);
   await client.close();
 });
 

@@ -29,7 +29,7 @@ async function run(session, { act = () => {}, execute = () => "text", using = cl
       requests.push(JSON.stringify(request.input));
       await act(requests.length);
       const callId = `call-${requests.length}`;
-      return { usage: new Usage(), output: [{ type: "function_call", callId, name: "read_file", arguments: '{"path":"a.rs"}', status: "completed" }] };
+      return { usage: new Usage({ requests: 1, inputTokens: 100, outputTokens: 7, inputTokensDetails: { cached_tokens: 90 } }), output: [{ type: "function_call", callId, name: "read_file", arguments: '{"path":"a.rs"}', status: "completed" }] };
     },
   };
   let made = 0;
@@ -46,7 +46,9 @@ test("the correction is in the model's fourth request, the fifth call is refused
   assert.equal(made, 4);
   assert.ok(guard.stopped.atLeast("ESCALATE"));
   assert.ok([error, error.cause].some((one) => one instanceof Stopped) || error.message.includes("stopped"), `${error}`);
-  assert.equal((await service.session("openai")).events, 7);
+  const { events, usage } = await service.session("openai");
+  // The tokens also of refused calls.
+  assert.deepEqual([events, usage.inputTokens, usage.outputTokens, usage.cachedInputTokens], [7, 700, 49, 630]);
 });
 
 test("a failing tool is counted", async () => {

@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { copyFile, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { BIN, PACKAGE, Service } from "./service.js";
+import { BIN, PACKAGE, ROOT, Service } from "./service.js";
 
 // npm needs its own settings.
 const ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("UNSTUCK")));
@@ -36,6 +36,13 @@ before(async () => {
 after(async () => {
   await service.close();
   await rm(folder, { recursive: true, force: true });
+});
+
+test("each package has the license", async () => {
+  const license = await readFile(path.join(ROOT, "LICENSE"), "utf8");
+  for (const name of ["unstuck", `unstuck-${platform}`]) {
+    assert.equal(await readFile(path.join(folder, "node_modules", name, "LICENSE"), "utf8"), license);
+  }
 });
 
 test("npx unstuck runs the program, with its exit code", () => {

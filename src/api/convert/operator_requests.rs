@@ -12,11 +12,12 @@ use crate::{
 const REASON_BYTES_MAX: usize = 1_024;
 /// For a longer time, use the profile `lenient` or mode `shadow`.
 const SNOOZE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-const LABELS_MAX: usize = 16;
-const LABEL_KEY_BYTES_MAX: usize = 64;
-const LABEL_VALUE_BYTES_MAX: usize = 256;
+/// The labels of a session.
+pub const LABELS_MAX: usize = 16;
+pub const LABEL_KEY_BYTES_MAX: usize = 64;
+pub const LABEL_VALUE_BYTES_MAX: usize = 256;
 
-/// An operator's reason.
+/// Parses an operator's reason, which must not be empty.
 pub(in crate::api) fn parse_reason(reason: String) -> Result<String, InvalidArgument> {
     if reason.trim().is_empty() {
         return Err(InvalidArgument::missing("reason"));
@@ -84,7 +85,7 @@ fn parse_action(field: &str, action: i32) -> Result<Option<Action>, InvalidArgum
     })
 }
 
-/// The filter of a watch, and the verdict that it resumes after.
+/// Parses the filter of a watch, and the verdict after which it resumes.
 pub(in crate::api) fn parse_watch(
     tenant: &Tenant,
     request: pb::WatchVerdictsRequest,

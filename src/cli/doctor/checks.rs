@@ -291,7 +291,9 @@ fn find_missed_work(
     let seen_at = UNIX_EPOCH + Duration::from_millis(seen_at);
     let since = seen_at.max(installed_at?) + SILENCE_MIN;
     let mut files_left = SESSION_FILES_MAX;
-    let worked_at = newest_file(&program.sessions_dir()?, &mut files_left)?;
+    let places = program.session_places().into_iter();
+    let times = places.filter_map(|place| newest_change(&place, &mut files_left));
+    let worked_at = times.max()?;
     if worked_at <= since {
         return None;
     }
@@ -319,7 +321,16 @@ fn find_untrusted_hooks(
     Some(problem(why, TRUST_IN_CODEX))
 }
 
-/// The time of the last change of a file below a directory.
+/// The time of the last change of a file, or of those below a directory.
+fn newest_change(path: &Path, files_left: &mut usize) -> Option<SystemTime> {
+    let place = fs::metadata(path).ok()?;
+    if place.is_dir() {
+        return newest_file(path, files_left);
+    }
+    // A database that is only opened has an empty log.
+    place.modified().ok().filter(|_| place.len() > 0)
+}
+
 fn newest_file(dir: &Path, files_left: &mut usize) -> Option<SystemTime> {
     let mut newest = None;
     for entry in fs::read_dir(dir).ok()? {

@@ -20,12 +20,12 @@ use crate::cli::{
     },
 };
 
-/// Our hooks in the files of an agent.
+/// The hooks that were found in the files of an agent.
 #[derive(Default)]
 pub(super) struct Installation {
     pub files: Vec<String>,
     pub has_entries: bool,
-    /// The newest of the files.
+    /// When the newest of the files was written.
     pub installed_at: Option<SystemTime>,
     pub target: InstalledTarget,
     pub problem: Option<AgentProblem>,
@@ -33,7 +33,7 @@ pub(super) struct Installation {
     pub untrusted: usize,
 }
 
-/// The service that the hooks call, by the first of them.
+/// The service that the first of the hooks calls.
 #[derive(Default)]
 pub(super) struct InstalledTarget {
     pub url: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct InstalledTarget {
     pub config: Option<PathBuf>,
     /// The directory of the local service's state.
     pub state: Option<PathBuf>,
-    /// The agent calls the service itself, by HTTP.
+    /// The agent itself calls the service, by HTTP.
     pub is_by_http: bool,
 }
 
@@ -121,7 +121,7 @@ impl Installation {
         self.problem = self.problem.take().or(problem);
     }
 
-    /// `None`: there is nothing of ours in the file.
+    /// The problem of a settings file. `None`: it has no hook of ours.
     fn check_settings(
         &mut self,
         program: &AgentProgram,
@@ -169,6 +169,7 @@ fn options_of(program: &str) -> InstallOptions {
         url: None,
         token_env: None,
         user_files: Vec::new(),
+        host: None,
         project: false,
         light: false,
         text: false,
@@ -198,7 +199,8 @@ fn check_program(program: &str, repair: &str) -> Option<AgentProblem> {
     })
 }
 
-/// Whether the events are those of this version, with or without `--light` and `--text`.
+/// Whether the hooks are for the events of this version, with or without `--light` and
+/// `--text`.
 fn is_current(program: &AgentProgram, entries: &[HookEntry]) -> bool {
     let events = |entries: &[HookEntry]| -> Vec<(String, Option<String>)> {
         let events = entries.iter();

@@ -5,8 +5,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    process,
+    path::PathBuf,
     time::Duration,
 };
 
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HookFailure;
 use crate::{
+    atomic_file::{self, Durability},
     cli::local_service::{LocalDirs, create_private_dir},
     domain::clock,
 };
@@ -22,25 +22,25 @@ use crate::{
 /// A larger log is replaced by an empty one.
 const LOG_BYTES_MAX: u64 = 256 * 1024;
 
-/// The hooks of one agent.
+/// The file that describes the hooks of one agent.
 pub(in crate::cli) struct Journal {
     dir: PathBuf,
     agent: String,
 }
 
-/// The last of its hooks. Times are milliseconds since 1970.
+/// The last hooks of an agent. Times are milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct JournalEntry {
-    /// The last event of the agent.
+    /// When the agent last called a hook.
     pub seen_at: u64,
-    /// The last one that was answered, and the time that it took.
+    /// When a hook was last answered, and how long that took.
     pub answered_at: u64,
     pub answer_ms: u64,
-    /// The last one that was not, and why.
+    /// When a hook last got no answer, and why.
     pub failed_at: u64,
     pub failure: String,
-    /// Those without an answer since the last answer.
+    /// The number of hooks without an answer since the last answer.
     pub failures: u64,
 }
 
@@ -65,10 +65,7 @@ impl Journal {
     /// Ignores errors: an agent must not wait for its journal.
     pub fn record(&self, outcome: &Result<(), HookFailure>, duration: Duration) {
         let now = clock::now();
-        let millis = now
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
-        let millis = u64::try_from(millis.as_millis()).unwrap_or(u64::MAX);
+        let millis = clock::millis(now);
         let mut entry = self.read();
         entry.seen_at = millis;
         match outcome {
@@ -92,21 +89,18 @@ impl Journal {
         let _ = self.replace(&entry);
     }
 
-    /// As a whole: several hooks may run at a time.
+    /// Replaces the file as a whole, because several hooks may run at a time. It is not
+    /// synced: an agent waits for its hook.
     fn replace(&self, entry: &JournalEntry) -> io::Result<()> {
-        let temporary = self
-            .dir
-            .join(format!("{}.{}.tmp", self.agent, process::id()));
         let text = serde_json::to_vec(entry)?;
-        let written = write_private(&temporary, &text);
-        let written = match written {
+        let write = || atomic_file::replace(&self.path(), &text, 0o600, Durability::Unsynced);
+        match write() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 create_private_dir(&self.dir)?;
-                write_private(&temporary, &text)
+                write()
             }
-            written => written,
-        };
-        written.and_then(|()| fs::rename(&temporary, self.path()))
+            result => result,
+        }
     }
 
     fn append_log(&self, line: &str) -> io::Result<()> {
@@ -120,10 +114,4 @@ impl Journal {
         let mut file = options.append(true).create(true).mode(0o600).open(path)?;
         file.write_all(line.as_bytes())
     }
-}
-
-fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path)?.write_all(text)
 }

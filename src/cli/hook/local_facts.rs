@@ -57,7 +57,8 @@ pub(super) fn find(agent: &str, payload: &Payload<'_>) -> LocalFacts {
     }
 }
 
-fn host_name() -> Option<String> {
+/// The name of this machine.
+pub(in crate::cli) fn host_name() -> Option<String> {
     let name = rustix::system::uname();
     let name = name.nodename().to_str().ok()?;
     (!name.is_empty()).then(|| name.to_owned())

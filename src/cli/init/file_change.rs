@@ -1,11 +1,9 @@
 //! A change to one file: planned from what is there, shown as a diff, written as a whole.
 
 use std::{
-    fs::{self, OpenOptions, Permissions},
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process,
 };
 
 use similar::TextDiff;
@@ -14,7 +12,10 @@ use super::{
     hook_file::{HookFile, is_own_file},
     settings_file::{HookEntry, SettingsFile},
 };
-use crate::domain::sanitize::is_invisible;
+use crate::{
+    atomic_file::{self, Durability},
+    domain::sanitize::is_invisible,
+};
 
 /// The backup of a file, with its content before our first change.
 const BACKUP_SUFFIX: &str = ".unstuck-backup";
@@ -27,6 +28,8 @@ const LINKS_MAX: usize = 40;
 /// A file before and after a change.
 pub(super) struct FileChange {
     pub path: PathBuf,
+    /// The agent's name for people. `None`: it is our own file.
+    pub owner: Option<&'static str>,
     /// `None`: there is no file.
     before: Option<String>,
     after: Option<String>,
@@ -70,6 +73,7 @@ impl FileChange {
                     return Err(refuse("there is another file of this name"));
                 }
                 Ok(Self {
+                    owner: None,
                     path: path.clone(),
                     before,
                     after: Some(text.clone()),
@@ -104,6 +108,7 @@ impl FileChange {
                 let before = read(path).map_err(|error| refuse(error.to_string()))?;
                 let is_own = before.as_ref().is_some_and(|it| is_own_file(path, it));
                 Ok(is_own.then(|| Self {
+                    owner: None,
                     path: path.clone(),
                     before,
                     after: None,
@@ -141,6 +146,7 @@ impl FileChange {
             BackupChange::Keep
         };
         Ok(Self {
+            owner: None,
             path: path.to_owned(),
             before: state.before,
             after,
@@ -327,24 +333,10 @@ fn follow_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("it is a link to itself"))
 }
 
-/// Replaces a file as a whole, so that no agent reads a part of it.
+/// Replaces a file, which need not exist, as a whole: no agent reads a part of it.
 fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", process::id()));
-    let temporary = PathBuf::from(temporary);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(&temporary).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()
-    });
-    let replaced = written.and_then(|()| fs::rename(&temporary, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    replaced
+    atomic_file::replace(path, text.as_bytes(), mode, Durability::Synced)
 }

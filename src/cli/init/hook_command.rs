@@ -15,7 +15,7 @@ pub(in crate::cli) struct HookCommand {
 }
 
 impl HookCommand {
-    /// From a line for a shell. `None`: it does not run `unstuck hook` for this agent.
+    /// Parses a shell command line. `None`: it does not run `unstuck hook` for this agent.
     pub fn parse(line: &str, agent: &str) -> Option<Self> {
         Self::from_words(&shlex::split(line)?, agent)
     }

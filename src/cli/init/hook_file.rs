@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
 use super::{
@@ -24,6 +25,8 @@ pub(in crate::cli) struct InstallOptions {
     pub token_env: Option<String>,
     /// The flags with the paths of the user's files, so that no variable changes them.
     pub user_files: Vec<String>,
+    /// The name of this machine, for agents that call the service themselves.
+    pub host: Option<String>,
     /// Write the files of a repository.
     pub project: bool,
     /// No hook before a call.
@@ -112,10 +115,15 @@ const CLINE_EVENTS: &[&str] = &[
     "UserPromptSubmit",
     "PreCompact",
 ];
+/// The agents that refuse every prompt or call while the program of a hook is gone.
+const CLOSED_WITHOUT_PROGRAM: &[&str] = &["gemini", "copilot"];
 /// The events before a call, which `--light` leaves out.
 const PRE_EVENTS: &[&str] = &["PreToolUse", "BeforeTool", "preToolUse"];
 /// The events of `--text`.
 const TEXT_EVENTS: &[&str] = &["MessageDisplay"];
+
+/// The bytes that are escaped in a label of a URL.
+const LABEL_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 /// The timeout of a hook in agents' settings. A service that hangs delays each call by it.
 pub(in crate::cli) const TIMEOUT_SECS: u64 = 2;
@@ -130,74 +138,74 @@ pub(in crate::cli) fn hook_files(
     } else {
         program.dir()?
     };
-    // Build the two kinds of files: settings with entries, and files of our own.
-    let path_of =
-        |user: &str, project: &str| dir.join(if options.project { project } else { user });
-    let settings = |path: PathBuf, events: &[RegisteredEvent], unit, allows_http| {
-        let entries =
-            events
-                .iter()
-                .filter(|(event, _)| options.wants(event))
-                .map(|(event, matcher)| HookEntry {
-                    event: (*event).to_owned(),
-                    matcher: matcher.map(str::to_owned),
-                    form: options.form(program.agent, unit, allows_http),
-                });
-        vec![HookFile::Settings {
-            path,
-            entries: entries.collect(),
-            has_switch: program.agent == "gemini",
-        }]
+    Some((program.hook_files)(&dir, options))
+}
+
+// A function for each agent. A repository has the file at another path.
+
+pub(in crate::cli) fn claude_code_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    let path = options.path(dir, "settings.json", ".claude/settings.json");
+    let form = options.http_form("claude-code", TimeUnit::Seconds);
+    vec![options.settings(path, CLAUDE_EVENTS, &form)]
+}
+
+pub(in crate::cli) fn codex_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    let path = options.path(dir, "hooks.json", ".codex/hooks.json");
+    let form = options.command_form("codex", TimeUnit::Seconds);
+    vec![options.settings(path, CODEX_EVENTS, &form)]
+}
+
+pub(in crate::cli) fn gemini_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    let path = options.path(dir, "settings.json", ".gemini/settings.json");
+    let form = options.command_form("gemini", TimeUnit::Millis);
+    vec![options.settings(path, GEMINI_EVENTS, &form)]
+}
+
+pub(in crate::cli) fn qwen_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    let path = options.path(dir, "settings.json", ".qwen/settings.json");
+    // Only the command can end its run.
+    let form = if options.unattended {
+        options.command_form("qwen", TimeUnit::Seconds)
+    } else {
+        options.http_form("qwen", TimeUnit::Seconds)
     };
-    let own = |path: PathBuf, text: String, mode| vec![HookFile::Own { path, text, mode }];
-    // Each agent has one kind.
-    Some(match program.agent {
-        "claude-code" => {
-            let path = path_of("settings.json", ".claude/settings.json");
-            settings(path, CLAUDE_EVENTS, TimeUnit::Seconds, true)
-        }
-        "codex" => {
-            let path = path_of("hooks.json", ".codex/hooks.json");
-            settings(path, CODEX_EVENTS, TimeUnit::Seconds, false)
-        }
-        "gemini" => {
-            let path = path_of("settings.json", ".gemini/settings.json");
-            settings(path, GEMINI_EVENTS, TimeUnit::Millis, false)
-        }
-        "qwen" => {
-            let path = path_of("settings.json", ".qwen/settings.json");
-            // Only the command can end its run.
-            settings(path, QWEN_EVENTS, TimeUnit::Seconds, !options.unattended)
-        }
-        "copilot" => {
-            // Copilot reads each file of the directory.
-            let path = path_of("hooks/unstuck.json", ".github/hooks/unstuck.json");
-            own(path, copilot_file(options), 0o644)
-        }
-        "cline" => {
-            let hooks = path_of("hooks", ".clinerules/hooks");
-            let events = CLINE_EVENTS.iter().filter(|event| options.wants(event));
-            let script = |event: &&str| HookFile::Own {
-                path: hooks.join(event),
-                text: cline_script(options, event),
-                mode: 0o755,
-            };
-            events.map(script).collect()
-        }
-        "opencode" => {
-            let path = path_of("plugin/unstuck.js", ".opencode/plugin/unstuck.js");
-            let text = include_str!("plugins/opencode.js");
-            own(path, plugin(text, options, "opencode"), 0o644)
-        }
-        _ => {
-            let path = path_of("extensions/unstuck.ts", ".pi/extensions/unstuck.ts");
-            own(
-                path,
-                plugin(include_str!("plugins/pi.ts"), options, "pi"),
-                0o644,
-            )
-        }
-    })
+    vec![options.settings(path, QWEN_EVENTS, &form)]
+}
+
+pub(in crate::cli) fn copilot_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    // Copilot reads each file of the directory.
+    vec![HookFile::Own {
+        path: options.path(dir, "hooks/unstuck.json", ".github/hooks/unstuck.json"),
+        text: copilot_file(options),
+        mode: 0o644,
+    }]
+}
+
+pub(in crate::cli) fn cline_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    let hooks = options.path(dir, "hooks", ".clinerules/hooks");
+    let events = CLINE_EVENTS.iter().filter(|event| options.wants(event));
+    let script = |event: &&str| HookFile::Own {
+        path: hooks.join(event),
+        text: cline_script(options, event),
+        mode: 0o755,
+    };
+    events.map(script).collect()
+}
+
+pub(in crate::cli) fn opencode_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    vec![HookFile::Own {
+        path: options.path(dir, "plugin/unstuck.js", ".opencode/plugin/unstuck.js"),
+        text: plugin(include_str!("plugins/opencode.js"), options, "opencode"),
+        mode: 0o644,
+    }]
+}
+
+pub(in crate::cli) fn pi_files(dir: &Path, options: &InstallOptions) -> Vec<HookFile> {
+    vec![HookFile::Own {
+        path: options.path(dir, "extensions/unstuck.ts", ".pi/extensions/unstuck.ts"),
+        text: plugin(include_str!("plugins/pi.ts"), options, "pi"),
+        mode: 0o644,
+    }]
 }
 
 impl InstallOptions {
@@ -205,19 +213,49 @@ impl InstallOptions {
         (self.text || !TEXT_EVENTS.contains(&event)) && !(self.light && PRE_EVENTS.contains(&event))
     }
 
-    fn form(&self, agent: &str, unit: TimeUnit, allows_http: bool) -> HookForm {
-        let timeout = unit.of_secs(TIMEOUT_SECS);
-        match &self.url {
-            Some(url) if allows_http => HookForm::Http {
-                url: format!("{}/v1/hooks/{agent}", url.trim_end_matches('/')),
-                token_env: self.token_env.clone(),
-                timeout,
-            },
-            _ => HookForm::Command {
-                command: self.command(agent, None),
-                timeout,
-                has_name: agent == "gemini",
-            },
+    fn path(&self, dir: &Path, user: &str, project: &str) -> PathBuf {
+        dir.join(if self.project { project } else { user })
+    }
+
+    /// Entries with this form for the events.
+    fn settings(&self, path: PathBuf, events: &[RegisteredEvent], form: &HookForm) -> HookFile {
+        let events = events.iter().filter(|(event, _)| self.wants(event));
+        let entry = |(event, matcher): &RegisteredEvent| HookEntry {
+            event: (*event).to_owned(),
+            matcher: matcher.map(str::to_owned),
+            form: form.clone(),
+        };
+        HookFile::Settings {
+            path,
+            entries: events.map(entry).collect(),
+            has_switch: form.has_name(),
+        }
+    }
+
+    /// For agents that can call a team's service themselves.
+    fn http_form(&self, agent: &str, unit: TimeUnit) -> HookForm {
+        let Some(url) = &self.url else {
+            return self.command_form(agent, unit);
+        };
+        // Nothing on this machine adds the label to the payload.
+        let label = self.host.as_deref().map_or_else(String::new, |host| {
+            let host = utf8_percent_encode(host, LABEL_ESCAPES);
+            format!("?label.host={host}")
+        });
+        let base = url.trim_end_matches('/');
+        HookForm::Http {
+            url: format!("{base}/v1/hooks/{agent}{label}"),
+            token_env: self.token_env.clone(),
+            timeout: unit.of_secs(TIMEOUT_SECS),
+        }
+    }
+
+    fn command_form(&self, agent: &str, unit: TimeUnit) -> HookForm {
+        HookForm::Command {
+            command: self.command(agent, None),
+            timeout: unit.of_secs(TIMEOUT_SECS),
+            // Gemini names its hooks.
+            has_name: agent == "gemini",
         }
     }
 
@@ -241,9 +279,10 @@ impl InstallOptions {
         }
         let arguments: Vec<_> = words.iter().map(|word| quote(word)).collect();
         let line = format!("{} {}", self.program, arguments.join(" "));
-        if self.project {
-            // A user of the repository may not have the program.
-            return format!("command -v unstuck >/dev/null || exit 0; exec {line}");
+        // A user of the repository may not have the program, and anybody may delete it.
+        if self.project || CLOSED_WITHOUT_PROGRAM.contains(&agent) {
+            let program = self.program.strip_suffix(" hook").unwrap_or(&self.program);
+            return format!("command -v {program} >/dev/null || exit 0; exec {line}");
         }
         line
     }

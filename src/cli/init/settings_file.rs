@@ -51,6 +51,11 @@ pub(in crate::cli) enum HookForm {
 }
 
 impl HookForm {
+    /// Whether the hook has a name, as those of Gemini have.
+    pub fn has_name(&self) -> bool {
+        matches!(self, Self::Command { has_name: true, .. })
+    }
+
     fn to_input(&self) -> CstInputValue {
         let number = |value: &u64| CstInputValue::Number(value.to_string());
         let members: Vec<(&str, CstInputValue)> = match self {
@@ -102,7 +107,11 @@ impl HookForm {
                 has_name: text("name") == Some(HOOK_NAME),
             });
         }
-        let url = text("url").filter(|url| url.ends_with(&format!("/v1/hooks/{agent}")))?;
+        let is_own = |url: &&str| {
+            let (route, _labels) = url.split_once('?').unwrap_or((url, ""));
+            route.ends_with(&format!("/v1/hooks/{agent}"))
+        };
+        let url = text("url").filter(is_own)?;
         let token = value.pointer("/headers/Authorization");
         let token = token.and_then(Value::as_str);
         let token_env = token.and_then(|it| it.strip_prefix("Bearer $"));

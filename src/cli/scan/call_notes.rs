@@ -10,6 +10,8 @@ use foldhash::fast::RandomState;
 use crate::{
     cli::text_format::{sanitize, truncate},
     domain::{AgentId, Event, EventBody, MarkerKind, Outcome, ToolCall},
+    text::harness,
+    tools::{ToolClass, tool_traits::ToolTraits},
 };
 
 /// Notes on the calls of a session, or of all.
@@ -112,7 +114,7 @@ impl NoteTaker {
         self.streak = 0;
         if let Some(result) = &call.result
             && !result.is_empty()
-            && is_read(&call.tool)
+            && ToolTraits::from_name(&call.tool).class == Some(ToolClass::Read)
             && self.reads.len() < READS_MAX
         {
             let key = (agent.as_str(), &call.tool, call.args.as_text(), result);
@@ -124,19 +126,31 @@ impl NoteTaker {
     }
 }
 
-/// Agents name the tool that reads a file `Read`, `read_file`, `view`.
-fn is_read(tool: &str) -> bool {
-    let name = tool.to_ascii_lowercase();
-    ["read", "read_file", "view", "view_file", "read_many_files"].contains(&&*name)
-}
-
 /// The first sentence of a message without what differs from call to call: paths, long
-/// numbers, quoted text.
+/// numbers, quoted text. Of a command's output it is the first line that names a failure. An
+/// exit code counts only if there is nothing else.
 fn failure_message(text: &str) -> String {
-    let text = text.trim_start_matches("<tool_use_error>").trim_start();
-    let mut lines = text.lines().map(str::trim);
-    let line = lines.find(|line| !line.is_empty() && !is_frame(line));
-    let line = sanitize(line.unwrap_or("no message"));
+    let text = text.trim();
+    let text = text.strip_prefix(ERROR_START).unwrap_or(text);
+    let text = text.strip_suffix(ERROR_END).unwrap_or(text);
+    let stripped = harness::strip(text);
+    let mut code = stripped.exit_code;
+    let mut lines = Vec::new();
+    for line in stripped.text.lines().take(LINES_MAX) {
+        let line = line.trim();
+        let line = line.strip_prefix(OUTPUT_LABEL).unwrap_or(line);
+        if let Some(own) = exit_code(line) {
+            code = code.or(Some(own));
+        } else if !line.is_empty() && !is_frame(line) {
+            lines.push(line);
+        }
+    }
+    let mut named = lines.iter().filter(|_| code.is_some());
+    let named = named.find(|line| names_failure(line));
+    let Some(line) = named.or(lines.first()) else {
+        return code.map_or_else(|| NO_MESSAGE.to_owned(), |code| format!("Exit code {code}"));
+    };
+    let line = sanitize(line);
     let line = line.trim_start_matches("Error: ");
     let sentence = line.split_once(". ").map_or(line, |(first, _)| first);
     let words = sentence.split(' ').map(|word| {
@@ -149,17 +163,61 @@ fn failure_message(text: &str) -> String {
     truncate(message, MESSAGE_COLUMNS_MAX)
 }
 
+/// What Claude Code puts around the error of a tool.
+const ERROR_START: &str = "<tool_use_error>";
+const ERROR_END: &str = "</tool_use_error>";
+const NO_MESSAGE: &str = "no message";
+/// What Gemini CLI and Qwen Code put before the output of a command.
+const OUTPUT_LABEL: &str = "Output: ";
+/// The most lines of a message that are examined.
+const LINES_MAX: usize = 200;
+
+/// Words in the lines of a command's output that say what failed.
+const FAILURE_WORDS: &[&str] = &[
+    "error",
+    "exception",
+    "fail",
+    "fatal",
+    "panic",
+    "denied",
+    "no such",
+    "not found",
+];
+
+fn names_failure(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    FAILURE_WORDS.iter().any(|word| line.contains(word))
+}
+
+/// What agents put before an exit code.
+const EXIT_CODE_LABELS: &[&str] = &[
+    "exit code",
+    "exit code:",
+    "process exited with code",
+    "command exited with code",
+];
+
+/// The exit code, if the line says nothing else: `Exit code 1`.
+fn exit_code(line: &str) -> Option<i32> {
+    let line = line.trim_start_matches('[').trim_end_matches(']');
+    let (words, code) = line.rsplit_once(' ')?;
+    let is_label = EXIT_CODE_LABELS
+        .iter()
+        .any(|label| words.eq_ignore_ascii_case(label));
+    code.parse().ok().filter(|_| is_label)
+}
+
 /// Whether an agent has added this line to the output of a command.
 fn is_frame(line: &str) -> bool {
     let heads = [
         "Chunk ID:",
         "Wall time",
         "Original token count",
-        "Output:",
         "Command:",
         "Directory:",
     ];
-    (line.starts_with('<') && line.ends_with('>'))
+    ["Output:", "(empty)", "(no output)"].contains(&line)
+        || (line.starts_with('<') && line.ends_with('>'))
         || heads.iter().any(|head| line.starts_with(head))
 }
 
@@ -175,12 +233,50 @@ mod tests {
             "File does not exist",
         );
         check("Error: File does not exist.", "File does not exist");
+        check(
+            "<tool_use_error>File does not exist.</tool_use_error>",
+            "File does not exist",
+        );
+        check(
+            "<tool_use_error>String to replace not found in file.\nString: a</b></tool_use_error>\n",
+            "String to replace not found in file",
+        );
         check("cannot open /tmp/a.txt: 123456", "cannot open … …");
-        check("\n Exit code 1\nmore", "Exit code 1");
+        check("", "no message");
+    }
+
+    #[test]
+    fn an_exit_code_is_a_message_only_if_there_is_no_other() {
+        let check = |text: &str, expected: &str| assert_eq!(failure_message(text), expected);
+        check("\n Exit code 1\nmore", "more");
+        check(
+            "Exit code 101\n   Compiling a v0.1.0\nerror: test failed",
+            "error: test failed",
+        );
+        // Of a tool that is no command, the first line says it.
+        check("Invalid input\nthe error is in line 3", "Invalid input");
         check(
             "Chunk ID: 3fafdc\nWall time: 1 s\nProcess exited with code 3\nOutput:\nx",
-            "Process exited with code 3",
+            "x",
         );
-        check("", "no message");
+        check(
+            "<untrusted_context>\nOutput: /usr/bin/bash: line 4: a: command not found\n\
+             Exit Code: 127\nProcess Group PGID: 23599\n</untrusted_context>",
+            "… line 4: a: command not found",
+        );
+        // One spelling.
+        for text in [
+            "Exit code 1",
+            "Output: (empty)\nExit Code: 1\nProcess Group PGID: 7",
+            "Chunk ID: 3fafdc\nWall time: 1 s\nProcess exited with code 1\nOutput:\n",
+            "<shellId: 3 completed with exit code 1>",
+            "(no output)\n\n[Command exited with code 1]",
+        ] {
+            check(text, "Exit code 1");
+        }
+        check(
+            "Exit code 1 is not what I expected",
+            "Exit code 1 is not what I expected",
+        );
     }
 }

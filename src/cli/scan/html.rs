@@ -54,6 +54,8 @@ fn chart(title: &str, rows: Vec<PageBar>) -> PageChart {
 struct PageBar {
     name: String,
     value: String,
+    /// What the name means; empty: it says so itself.
+    meaning: String,
     /// From 0 to 100.
     percent: f64,
 }
@@ -71,7 +73,7 @@ struct PageWeeks {
 struct PageWeek {
     x: usize,
     title: String,
-    /// From 0 to 100, of all sessions.
+    /// The height for all sessions, from 0 to 100.
     height: f64,
     /// The part of it that is due to loops.
     looped: f64,
@@ -85,6 +87,10 @@ struct PageSession {
     agent: String,
     model: String,
     detector: String,
+    /// What the detector looks for.
+    rule: String,
+    /// What it found.
+    pattern: String,
     events: String,
     usd: String,
     cost: String,
@@ -95,12 +101,13 @@ struct PageSession {
 
 /// Rows of a chart.
 const BARS_MAX: usize = 12;
-const WEEKS_MAX: usize = 26;
 /// The width of a week's column, with the gap.
 const WEEK_WIDTH: usize = 36;
 const PROMPT_COLUMNS_MAX: usize = 200;
+const PATTERN_COLUMNS_MAX: usize = 300;
 
-/// Without `full` there are no prompts, error texts, paths and names of projects.
+/// Renders the page. Without `full` it has no prompts, error texts, paths and names of
+/// projects.
 pub(super) fn render_page(
     sessions: &[SessionReport],
     summary: &ScanSummary,
@@ -116,7 +123,7 @@ pub(super) fn render_page(
         worst: worst
             .map(|report| page_session(report, names.get(&report.start.project), full))
             .collect(),
-        charts: charts(summary, &names, full),
+        charts: charts(sessions, summary, &names, full),
     };
     // All text is escaped.
     let mut environment = Environment::new();
@@ -183,32 +190,37 @@ fn facts(summary: &ScanSummary) -> Vec<PageFact> {
         }
     }
     // Findings that help also without loops.
-    add(
-        "Failing calls",
-        group_digits(summary.failing_calls),
-        format!("at most {} in a row", summary.failing_streak),
-    );
-    add(
-        "Unchanged re-reads",
-        group_digits(summary.rereads),
-        format!("about {} tokens", group_digits(summary.reread_tokens)),
-    );
-    let compacted = pluralize(summary.compacted_sessions, "session");
-    let most = summary.compactions_max;
-    add(
-        "Compactions",
-        group_digits(summary.compactions),
-        match most {
-            ..=1 => format!("in {compacted}"),
-            _ => format!("in {compacted}, at most {most} in one"),
-        },
-    );
+    if summary.failing_calls > 0 {
+        add(
+            "Failing calls",
+            group_digits(summary.failing_calls),
+            format!("at most {} in a row", summary.failing_streak),
+        );
+    }
+    if summary.rereads > 0 {
+        add(
+            "Unchanged re-reads",
+            group_digits(summary.rereads),
+            format!("about {} tokens", group_digits(summary.reread_tokens)),
+        );
+    }
+    if summary.compactions > 0 {
+        let compacted = pluralize(summary.compacted_sessions, "session");
+        add(
+            "Compactions",
+            group_digits(summary.compactions),
+            match summary.compactions_max {
+                ..=1 => format!("in {compacted}"),
+                most => format!("in {compacted}, at most {most} in one"),
+            },
+        );
+    }
     facts
 }
 
 /// Dollars by week, or sessions where there are none.
 fn weeks(summary: &ScanSummary) -> PageWeeks {
-    let weeks: Vec<_> = summary.by_week.iter().rev().take(WEEKS_MAX).collect();
+    let weeks = summary.weeks();
     let has_usd = weeks.iter().any(|(_, group)| group.cost_usd > 0.0);
     let size = |group: &ScanGroup| {
         if has_usd {
@@ -219,7 +231,7 @@ fn weeks(summary: &ScanSummary) -> PageWeeks {
     };
     let sizes = weeks.iter().map(|(_, group)| size(group));
     let most = sizes.fold(f64::MIN_POSITIVE, f64::max);
-    let column = |(at, (week, group)): (usize, &(&String, &ScanGroup))| {
+    let column = |(at, (week, group)): (usize, &(String, ScanGroup))| {
         let looped = if has_usd {
             group.wasted.cost_usd
         } else {
@@ -242,11 +254,16 @@ fn weeks(summary: &ScanSummary) -> PageWeeks {
     PageWeeks {
         unit: if has_usd { "cost" } else { "sessions" },
         width: weeks.len() * WEEK_WIDTH,
-        columns: weeks.iter().rev().enumerate().map(column).collect(),
+        columns: weeks.iter().enumerate().map(column).collect(),
     }
 }
 
-fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart; 4] {
+fn charts(
+    sessions: &[SessionReport],
+    summary: &ScanSummary,
+    names: &ProjectNames,
+    full: bool,
+) -> [PageChart; 4] {
     // Dollars and sessions by detector, tool and project.
     let detectors = ranked(&summary.by_detector, |group| {
         (group.wasted.cost_usd, group.sessions)
@@ -284,8 +301,12 @@ fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart
             .map(|(tool, group)| (sanitize(tool), 0.0, group.failing))
             .collect()
     };
+    let mut detectors = bars(detectors, "session");
+    for bar in &mut detectors {
+        bar.meaning = rule_of(sessions, &bar.name).unwrap_or_default().to_owned();
+    }
     [
-        chart("Loops by detector", bars(detectors, "session")),
+        chart("Loops by detector", detectors),
         chart("Loops by tool", bars(tools, "session")),
         chart("Loops by project", bars(projects, "session")),
         PageChart {
@@ -299,6 +320,15 @@ fn charts(summary: &ScanSummary, names: &ProjectNames, full: bool) -> [PageChart
             rows: bars(failures, "call"),
         },
     ]
+}
+
+/// What a detector looks for.
+fn rule_of(sessions: &[SessionReport], detector: &str) -> Option<&'static str> {
+    let mut sessions = sessions.iter();
+    sessions.find_map(|report| {
+        let verdict = report.main_verdict()?;
+        report.rule.filter(|_| *verdict.detector == *detector)
+    })
 }
 
 /// The largest bars, without empty ones, by dollars, or by counts where there are none.
@@ -319,6 +349,7 @@ fn bars(rows: impl IntoIterator<Item = (String, f64, u64)>, unit: &str) -> Vec<P
         PageBar {
             name,
             value,
+            meaning: String::new(),
             percent: (size(usd, count) / most * 1000.0).round() / 10.0,
         }
     };
@@ -327,29 +358,31 @@ fn bars(rows: impl IntoIterator<Item = (String, f64, u64)>, unit: &str) -> Vec<P
 
 fn page_session(report: &SessionReport, project: String, full: bool) -> PageSession {
     let time = report.time().and_then(format_time).unwrap_or_default();
-    let private = |text: &str| {
+    let private = |text: &str, columns_max: usize| {
         if full {
-            truncate(&sanitize(text), PROMPT_COLUMNS_MAX)
+            truncate(&sanitize(text), columns_max)
         } else {
             String::new()
         }
     };
+    let verdict = report.main_verdict();
     PageSession {
         time: time.get(..16).unwrap_or_default().replace('T', " "),
         project,
         agent: title(report.start.agent).to_owned(),
         model: sanitize(&report.end.main_model()),
-        detector: report
-            .main_verdict()
-            .map(|verdict| verdict.detector.to_string())
-            .unwrap_or_default(),
+        detector: verdict.map_or_else(String::new, |verdict| verdict.detector.to_string()),
+        rule: report.rule.unwrap_or_default().to_owned(),
+        pattern: verdict.map_or_else(String::new, |verdict| {
+            private(&verdict.pattern, PATTERN_COLUMNS_MAX)
+        }),
         events: pluralize(report.wasted.events.max(0).unsigned_abs(), "event"),
         usd: report
             .wasted_usd()
             .map_or_else(|| "n/a".to_owned(), format_usd),
         cost: report.cost.usd().map(format_usd).unwrap_or_default(),
-        prompt: private(&report.end.first_prompt),
-        reopen: private(&report.start.reopen),
+        prompt: private(&report.end.first_prompt, PROMPT_COLUMNS_MAX),
+        reopen: private(&report.start.reopen, PROMPT_COLUMNS_MAX),
         plot: PagePlot::new(&report.timeline, full),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     api,
     cli::{
         output::{to_json_line, to_proto_json_line},
-        waste::WasteTotals,
+        waste::{WasteTotals, round_usd},
     },
 };
 
@@ -43,7 +43,7 @@ struct SessionFields<'a> {
     priced: &'static str,
     /// Dollars are 0 if the cost is not known.
     wasted: WasteTotals,
-    /// What acting on the verdicts would have saved.
+    /// The cost that acting on the verdicts would have saved.
     saved: WasteTotals,
     reopen: &'a str,
 }
@@ -87,7 +87,7 @@ fn session_fields<'a>(report: &'a SessionReport, model: &'a str) -> SessionLine<
             compactions: end.compactions,
             verdicts: report.verdicts.len(),
             looping: report.is_looping(),
-            cost_usd: report.cost.usd(),
+            cost_usd: report.cost.usd().map(round_usd),
             priced: match report.cost {
                 SessionCost::Recorded(_) => "exact",
                 SessionCost::Listed(_) => "list",

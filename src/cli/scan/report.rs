@@ -23,15 +23,18 @@ use crate::{
 pub(super) const WORST_MAX: usize = 10;
 /// Rows of a table.
 const ROWS_MAX: usize = 8;
-/// Weeks of a spark line.
-const WEEKS_MAX: usize = 26;
 /// Models without a price that are named.
 const MODELS_MAX: usize = 4;
 /// The columns of a first prompt.
 const PROMPT_COLUMNS_MAX: usize = 60;
 const NAME_COLUMNS_MAX: usize = 40;
+/// Columns before the lines about a session.
+const INDENT: usize = 4;
 /// Columns between two numbers.
 const GAP: u16 = 3;
+
+/// The command that guards the agents of this machine.
+pub(super) const GUARD_HINT: &str = "unstuck init";
 
 pub(super) fn write_report(
     out: &mut impl Write,
@@ -39,13 +42,6 @@ pub(super) fn write_report(
     summary: &ScanSummary,
     columns: usize,
 ) -> io::Result<()> {
-    if summary.sessions == 0 {
-        writeln!(
-            out,
-            "No sessions found. docs/transcripts.md says where they are looked for."
-        )?;
-        return writeln!(out, "\nguard your agents: unstuck init");
-    }
     writeln!(out, "{BOLD}{}{BOLD:#}", headline(summary))?;
     for line in wrap(&scope(summary), columns) {
         writeln!(out, "{DIM}{line}{DIM:#}")?;
@@ -53,7 +49,7 @@ pub(super) fn write_report(
     write_worst(out, sessions, columns)?;
     write_groups(out, summary, columns)?;
     write_notes(out, summary)?;
-    writeln!(out, "\nguard them: unstuck init")
+    writeln!(out, "\nguard them: {GUARD_HINT}")
 }
 
 /// `9 of 274 sessions looped: $3.67 of $408.00 (0.9 %)`
@@ -93,18 +89,14 @@ pub(super) fn scope(summary: &ScanSummary) -> String {
         .into_iter()
         .map(|(agent, group)| format!("{} {}", title(agent), group_digits(group.sessions)))
         .collect();
-    let day = |time: &Option<String>| {
-        time.as_deref()
-            .and_then(|time| time.get(..10))
-            .unwrap_or("?")
-            .to_owned()
-    };
-    let (first, last) = (day(&summary.first_event), day(&summary.last_event));
-    let mut text = format!(
-        "{}. {first} to {last}, {}.",
-        agents.join(", "),
-        pluralize(summary.calls, "call")
-    );
+    let mut text = format!("{}. ", agents.join(", "));
+    let day = |time: &'_ Option<String>| Some(time.as_deref()?.get(..10)?.to_owned());
+    match (day(&summary.first_event), day(&summary.last_event)) {
+        (Some(first), Some(last)) if first == last => text += &format!("{first}, "),
+        (Some(first), Some(last)) => text += &format!("{first} to {last}, "),
+        _ => {}
+    }
+    text += &format!("{}.", pluralize(summary.calls, "call"));
     let priced = &summary.priced;
     if priced.exact > 0 {
         text += &format!(" Recorded cost: {}.", pluralize(priced.exact, "session"));
@@ -126,10 +118,13 @@ pub(super) fn scope(summary: &ScanSummary) -> String {
         text += ".";
     }
     if summary.bad_lines > 0 {
-        text += &format!(
-            " Skipped: {}.",
-            pluralize(summary.bad_lines, "unreadable line or file")
-        );
+        text += &match summary.bad_lines {
+            1 => " Skipped: 1 unreadable line or file.".to_owned(),
+            many => format!(
+                " Skipped: {} unreadable lines or files.",
+                group_digits(many)
+            ),
+        };
     }
     text
 }
@@ -159,29 +154,41 @@ fn write_worst(out: &mut impl Write, sessions: &[SessionReport], columns: usize)
     }
     writeln!(out, "\n{BOLD}Worst sessions{BOLD:#}")?;
     for report in worst {
+        write_headline(out, report)?;
+        if let Some(verdict) = report.main_verdict() {
+            for line in wrap(&verdict.pattern, columns.saturating_sub(INDENT)) {
+                writeln!(out, "    {line}")?;
+            }
+        }
         write_session(out, report, columns)?;
     }
     Ok(())
 }
 
-fn write_session(out: &mut impl Write, report: &SessionReport, columns: usize) -> io::Result<()> {
-    // Money and detector, then what and where it is.
-    let usd = report
-        .wasted_usd()
-        .map_or_else(|| "n/a".to_owned(), format_usd);
+/// Money first, then the detector.
+fn write_headline(out: &mut impl Write, report: &SessionReport) -> io::Result<()> {
+    let not_known = || "n/a".to_owned();
     let cost = report.cost.usd().map(format_usd);
+    let Some(verdict) = report.main_verdict() else {
+        let cost = cost.unwrap_or_else(not_known);
+        return writeln!(out, "{BOLD}{cost}{BOLD:#}, no loop");
+    };
+    let usd = report.wasted_usd().map_or_else(not_known, format_usd);
     let cost = cost.map_or_else(String::new, |cost| format!(" of {cost}"));
-    let detector = report.main_verdict().map(|verdict| &*verdict.detector);
-    let detector = detector.unwrap_or("no loop");
+    let detector = &verdict.detector;
     let events = pluralize(report.wasted.events.max(0).unsigned_abs(), "event");
-    writeln!(out, "{BOLD}{usd}{BOLD:#}{cost}, {detector}, {events}")?;
+    writeln!(out, "{BOLD}{usd}{BOLD:#}{cost}, {detector}, {events}")
+}
+
+/// When and where it was, and how to open it again.
+fn write_session(out: &mut impl Write, report: &SessionReport, columns: usize) -> io::Result<()> {
     let time = report.time().and_then(format_time).unwrap_or_default();
     let time = time.get(..16).unwrap_or_default().replace('T', " ");
     let project = sanitize(&report.start.project);
     let model = sanitize(&report.end.main_model());
     let place = [&*time, &*project, title(report.start.agent), &*model];
     let place: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
-    let width = columns.saturating_sub(4);
+    let width = columns.saturating_sub(INDENT);
     writeln!(out, "    {}", truncate(&place.join(", "), width))?;
     let prompt = &sanitize(&report.end.first_prompt);
     let prompt = truncate(prompt, PROMPT_COLUMNS_MAX.min(width));
@@ -278,19 +285,16 @@ fn write_left_out(out: &mut impl Write, rows: usize) -> io::Result<()> {
 }
 
 fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
-    let weeks: Vec<_> = summary.by_week.iter().rev().take(WEEKS_MAX).collect();
-    let (Some((last, _)), Some((first, _))) = (weeks.first(), weeks.last()) else {
+    let weeks = summary.weeks();
+    // One point is no line.
+    let [(first, _), .., (last, _)] = &*weeks else {
         return Ok(());
     };
     let line = |value: &dyn Fn(&ScanGroup) -> f64| {
-        let values: Vec<f64> = weeks.iter().rev().map(|(_, group)| value(group)).collect();
+        let values: Vec<f64> = weeks.iter().map(|(_, group)| value(group)).collect();
         let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         sparkline(values.into_iter().map(|value| value / most))
     };
-    // One point is no line.
-    if weeks.len() < 2 {
-        return Ok(());
-    }
     writeln!(out, "\nby week, {first} to {last}")?;
     writeln!(out, "  sessions {}", line(&|group| group.sessions as f64))?;
     writeln!(out, "  cost     {}", line(&|group| group.cost_usd))?;
@@ -303,9 +307,14 @@ fn write_weeks(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
 
 /// Writes the findings that help also without loops.
 fn write_notes(out: &mut impl Write, summary: &ScanSummary) -> io::Result<()> {
-    let failing = pluralize(summary.failing_calls, "failing call");
-    let streak = summary.failing_streak;
-    writeln!(out, "\n{BOLD}{failing}{BOLD:#}, at most {streak} in a row")?;
+    if summary.failing_calls + summary.rereads + summary.compactions > 0 {
+        writeln!(out)?;
+    }
+    if summary.failing_calls > 0 {
+        let failing = pluralize(summary.failing_calls, "failing call");
+        let streak = summary.failing_streak;
+        writeln!(out, "{BOLD}{failing}{BOLD:#}, at most {streak} in a row")?;
+    }
     for (message, count) in ranked(&summary.failures, |count| (0.0, *count))
         .into_iter()
         .take(ROWS_MAX)
@@ -341,6 +350,7 @@ pub(super) fn write_sessions(
 ) -> io::Result<()> {
     for report in sessions {
         writeln!(out, "{BOLD}{}{BOLD:#}", sanitize(&report.start.session_id))?;
+        write_headline(out, report)?;
         write_session(out, report, columns)?;
         let path = sanitize(&report.start.path.display().to_string());
         writeln!(out, "    {path}\n")?;

@@ -32,7 +32,7 @@ pub(super) struct TranscriptScanner<'a> {
     pub wants_timelines: bool,
 }
 
-/// Which sessions are reported.
+/// The sessions to report.
 pub(super) struct ScanFilter<'a> {
     pub since: Option<SystemTime>,
     pub project: Option<&'a str>,
@@ -40,12 +40,16 @@ pub(super) struct ScanFilter<'a> {
     pub show: Option<&'a str>,
 }
 
-/// What was found, oldest session first.
+/// The reports of the sessions, oldest first.
 #[derive(Default)]
 pub(super) struct ScanResult {
     pub sessions: Vec<SessionReport>,
     pub files: u64,
     pub bytes: u64,
+    /// Sessions that the filter leaves out.
+    pub other_sessions: u64,
+    /// Files that were last written before the period, and were not read.
+    pub older_files: u64,
     /// The first of them.
     pub problems: Vec<ReadProblem>,
     pub problem_count: u64,
@@ -64,6 +68,8 @@ impl ScanResult {
         self.sessions.extend(more.sessions);
         self.files += more.files;
         self.bytes += more.bytes;
+        self.other_sessions += more.other_sessions;
+        self.older_files += more.older_files;
         self.problem_count += more.problem_count;
         let room = PROBLEMS_KEPT_MAX.saturating_sub(self.problems.len());
         self.problems.extend(more.problems.into_iter().take(room));
@@ -123,6 +129,7 @@ impl TranscriptScanner<'_> {
         });
         progress.finish_and_clear();
         let mut result = total.into_inner();
+        result.older_files = (transcripts.len() - wanted.len()) as u64;
         let order = |report: &SessionReport| {
             (
                 report.time(),
@@ -157,8 +164,11 @@ impl TranscriptScanner<'_> {
                 let report = open
                     .take()
                     .map(|collector| self.finish(collector, end, player));
-                let accepted = report.filter(|report| self.filter.accepts(report));
-                found.sessions.extend(accepted);
+                match report {
+                    Some(report) if self.filter.accepts(&report) => found.sessions.push(report),
+                    Some(_) => found.other_sessions += 1,
+                    None => {}
+                }
             }
             TranscriptItem::Problem(problem) => found.push_problem(problem),
         });
@@ -221,7 +231,10 @@ impl TranscriptScanner<'_> {
                 collector.end_part(&view);
             }
         }
-        collector.finish(end, self.prices)
+        let mut report = collector.finish(end, self.prices);
+        let main_verdict = report.main_verdict();
+        report.rule = main_verdict.and_then(|verdict| player.explain(verdict));
+        report
     }
 }
 

@@ -18,10 +18,12 @@ pub(super) struct SessionReport {
     pub start: SessionStart,
     pub end: SessionEnd,
     pub verdicts: Vec<Arc<Verdict>>,
+    /// What the detector of its dearest loop looks for.
+    pub rule: Option<&'static str>,
     pub cost: SessionCost,
     /// The cost of its loops. Dollars only if the price of the session is known.
     pub wasted: WasteTotals,
-    /// What acting on the verdicts would have saved.
+    /// The cost that acting on the verdicts would have saved.
     pub saved: WasteTotals,
     pub notes: CallNotes,
     /// A model without a price.
@@ -34,16 +36,16 @@ pub(super) struct SessionReport {
 #[derive(Default)]
 pub(super) struct LoopTimeline {
     pub entries: Vec<pb::TimelineEntry>,
-    /// The verdicts on them.
+    /// The verdicts on these events.
     pub verdicts: Vec<Arc<Verdict>>,
 }
 
 /// The cost of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum SessionCost {
-    /// As the agent recorded it.
+    /// In dollars, as the agent recorded it.
     Recorded(f64),
-    /// By list prices.
+    /// In dollars, by list prices.
     Listed(f64),
     /// The price of a model, or the usage, is not known.
     Unknown,
@@ -102,7 +104,7 @@ pub(super) struct SessionCollector {
     start: SessionStart,
     notes: NoteTaker,
     verdicts: Vec<Arc<Verdict>>,
-    /// Of the parts that ended with a termination.
+    /// The waste of the parts that ended with a termination.
     wasted: Waste,
     saved: Waste,
     /// The sum of the responses; `None`: the price of one is not known.
@@ -212,6 +214,7 @@ impl SessionCollector {
             start: self.start,
             end,
             verdicts: self.verdicts,
+            rule: None,
             cost,
             notes: self.notes.notes,
             unpriced_model,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use serde::Serialize;
 
 use super::{
@@ -11,7 +11,10 @@ use super::{
     session_report::{SessionCost, SessionReport},
 };
 use crate::{
-    cli::{text_format::sanitize, waste::WasteTotals},
+    cli::{
+        text_format::sanitize,
+        waste::{WasteTotals, serialize_usd},
+    },
     domain::Action,
 };
 
@@ -33,6 +36,7 @@ pub(super) struct ScanSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_event: Option<String>,
     /// The cost of the sessions whose price is known.
+    #[serde(serialize_with = "serialize_usd")]
     pub cost_usd: f64,
     pub wasted: WasteTotals,
     pub saved: WasteTotals,
@@ -44,7 +48,7 @@ pub(super) struct ScanSummary {
     pub by_detector: BTreeMap<String, ScanGroup>,
     pub by_tool: BTreeMap<String, ToolGroup>,
     pub by_project: BTreeMap<String, ScanGroup>,
-    /// By the Monday of the week.
+    /// By the Monday of the week. Sessions without a time are in none.
     pub by_week: BTreeMap<String, ScanGroup>,
     pub failing_calls: u64,
     pub failures: BTreeMap<String, u64>,
@@ -70,6 +74,7 @@ pub(super) struct PricedSessions {
 pub(super) struct ScanGroup {
     pub sessions: u64,
     pub looping_sessions: u64,
+    #[serde(serialize_with = "serialize_usd")]
     pub cost_usd: f64,
     pub wasted: WasteTotals,
 }
@@ -93,8 +98,10 @@ pub(super) struct ToolGroup {
     pub wasted: WasteTotals,
 }
 
-/// Where the directory of a session is not known.
+/// The project of a session whose directory is not known.
 const UNKNOWN: &str = "unknown";
+/// The most weeks that a report shows.
+const WEEKS_MAX: usize = 26;
 
 impl ScanSummary {
     pub fn new(result: &ScanResult, prices: &'static str) -> Self {
@@ -156,6 +163,32 @@ impl ScanSummary {
         summary
     }
 
+    /// The last weeks, oldest first. A week without sessions is one too.
+    pub fn weeks(&self) -> Vec<(String, ScanGroup)> {
+        let known = self
+            .by_week
+            .first_key_value()
+            .zip(self.by_week.last_key_value());
+        let Some(((first, _), (last, _))) = known else {
+            return Vec::new();
+        };
+        let mut weeks = Vec::new();
+        let mut monday: Option<Date> = last.parse().ok();
+        while let Some(date) = monday
+            && weeks.len() < WEEKS_MAX
+        {
+            let week = date.to_string();
+            if week < *first {
+                break;
+            }
+            let group = self.by_week.get(&week).copied().unwrap_or_default();
+            weeks.push((week, group));
+            monday = date.checked_sub(7.days()).ok();
+        }
+        weeks.reverse();
+        weeks
+    }
+
     fn add(&mut self, report: &SessionReport) {
         // The sums of all sessions.
         self.events += report.end.events;
@@ -178,16 +211,16 @@ impl ScanSummary {
             "" => UNKNOWN,
             project => project,
         };
-        let week = report.time().and_then(week_of);
-        let week = week.unwrap_or_else(|| UNKNOWN.to_owned());
         for (groups, name) in [
             (&mut self.by_agent, report.start.agent),
             (&mut self.by_project, project),
-            (&mut self.by_week, &*week),
         ] {
             groups.entry(name.to_owned()).or_default().add(report);
         }
-        // Those of a session that looped.
+        if let Some(week) = report.time().and_then(week_of) {
+            self.by_week.entry(week).or_default().add(report);
+        }
+        // Count the loop, if the session has one.
         let Some(verdict) = report.main_verdict() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Which sessions are listed, how many, and in which order.
+//! The selection of sessions to list: the filter, the number and the order.
 
 use std::{cmp::Ordering, collections::HashMap};
 
@@ -83,7 +83,7 @@ impl SearchWords {
     }
 }
 
-/// Which sessions to list.
+/// The sessions to list.
 #[derive(Clone, Default)]
 pub(in crate::cli) struct SessionSelector {
     pub status: Option<SessionStatus>,

@@ -11,7 +11,7 @@ use crate::{
     cli::CliError,
     config::Config,
     domain::{Labels, SessionId, SessionView, TimelineEntry, Verdict, VerdictId},
-    engine::{Engine, Limits, OperatorRequest, RecordOutcome, RunMode},
+    engine::{Engine, Limits, OperatorRequest, Profile, RecordOutcome, RunMode},
     telemetry::Metrics,
 };
 
@@ -20,6 +20,7 @@ pub(in crate::cli) struct TracePlayer {
     engine: Engine,
     /// `None`: the default profile.
     profile: Option<String>,
+    settings: Arc<Profile>,
     session_indexes: HashMap<SessionId, usize, foldhash::fast::RandomState>,
     /// In the order of their first lines, so that output does not depend on hashes.
     sessions: Vec<TraceSession>,
@@ -56,6 +57,7 @@ impl TracePlayer {
         }
         let metrics = Metrics::new(config.profiles.detector_names()).map_err(CliError::failed)?;
         Ok(Self {
+            settings: config.profiles.get_or_default(profile.unwrap_or_default()),
             engine: Engine::new(
                 config.profiles,
                 config.tools,
@@ -169,6 +171,14 @@ impl TracePlayer {
         self.last_verdict_id = None;
         self.engine.restart_verdict_ids();
         view
+    }
+
+    /// The pattern that a verdict's detector looks for, in general words.
+    pub fn explain(&self, verdict: &Verdict) -> Option<&'static str> {
+        let explained = self
+            .settings
+            .explain(&verdict.detector, &[&verdict.evidence]);
+        explained.map(|explanation| explanation.rule)
     }
 
     pub fn session(&self, index: usize) -> Option<SessionView> {

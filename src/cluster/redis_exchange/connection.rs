@@ -15,7 +15,7 @@ use super::RedisExchange;
 use crate::cluster::exchange::{ExchangeError, ExchangeResult};
 
 /// Bounds each command, so that a server that hangs holds no call for longer. An answer
-/// waits for less: `cluster.wait_ms`.
+/// waits for less by default: `cluster.wait_ms`.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 

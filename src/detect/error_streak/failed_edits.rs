@@ -16,7 +16,8 @@ pub(super) struct FailedEdits {
 }
 
 impl FailedEdits {
-    /// With fewer, the edits are of one file, or of two that belong together.
+    /// The fewest files of a finding. With fewer, the edits are of one file, or of two that
+    /// belong together.
     const FILES_MIN: usize = 3;
 
     pub fn observe(

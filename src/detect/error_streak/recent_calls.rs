@@ -13,7 +13,7 @@ pub(super) struct RecentCalls {
     calls: SmallVec<[RecentCall; 6]>,
     /// The error that was found and still recurs, and how often it did.
     reported: Option<(Sig, i32)>,
-    /// Of the latest call.
+    /// The program of the latest call.
     pub last_program: ProgramWords,
 }
 
@@ -27,7 +27,8 @@ struct RecentCall {
 }
 
 impl RecentCalls {
-    /// With fewer, most of them repeat one call, which is left to other detectors.
+    /// The fewest distinct calls of a finding. With fewer, most of them repeat one call,
+    /// which other detectors report.
     const DISTINCT_CALLS_MIN: usize = 3;
 
     /// Adds a call. A round counts once for each of its errors. Returns whether any of
@@ -62,8 +63,8 @@ impl RecentCalls {
         self.calls.iter().any(|call| call.error.is_some())
     }
 
-    /// The finding if `needed` of the calls have this error, and most of them differ.
-    /// Only for a call that was counted.
+    /// Returns a finding if `needed` of the calls have this error, most of them differ, and
+    /// the present call was counted.
     pub fn finding(&mut self, at: EventPosition, error: Sig, needed: u32) -> Option<Finding> {
         let is_counted = self.calls.last().is_some_and(|call| call.index == at.index);
         if !is_counted {

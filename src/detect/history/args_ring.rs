@@ -11,7 +11,7 @@ use super::{History, text_ring::TextRing};
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct ArgsRing {
     texts: TextRing,
-    /// One for each of the latest calls, oldest first; 0: none are stored.
+    /// The stored bytes of each of the latest calls, oldest first; 0: none are stored.
     lengths: VecDeque<u16>,
 }
 

@@ -107,6 +107,7 @@ fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
             progress: 0,
             state_changes: 0,
             calls: 0,
+            new_results: 0,
             round,
         };
         Box::new(ModelCall {

@@ -15,7 +15,7 @@ pub(super) struct TextRing {
     len: usize,
 }
 
-/// Only the texts, from the oldest on.
+/// Writes only the texts, oldest first.
 impl Serialize for TextRing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (first, rest) = self.slices(0..self.len);

@@ -38,8 +38,8 @@ use crate::{
     text::PhraseMatcher,
 };
 
-const HEAD_VERSION: u8 = 2;
-const WINDOW_VERSION: u8 = 7;
+const HEAD_VERSION: u8 = 3;
+const WINDOW_VERSION: u8 = 8;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -99,7 +99,7 @@ struct AgentHead<L, S> {
 #[derive(Serialize, Deserialize)]
 struct Window<P, A, F, V> {
     dependencies: Dependencies,
-    /// As in the head that was frozen with it.
+    /// Equal to that of the head that was frozen with it.
     events: i32,
     progress: P,
     /// In the order of the agents in the head.

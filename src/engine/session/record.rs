@@ -57,7 +57,7 @@ impl Session {
     pub fn record(
         &mut self,
         event: &Event,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         rule_results: RuleOutcomes<'_>,
         now: SystemTime,
         ctx: &EngineContext,
@@ -128,7 +128,7 @@ impl Session {
     fn record_body(
         &mut self,
         event: &Event,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
@@ -223,10 +223,11 @@ impl Session {
         &mut self,
         event: &Event,
         call: &ToolCall,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Count it. A call ends the turn whose text was streamed.
         self.agents.get_mut(obs.agent_position)?.drafts.clear();
         if call.outcome == Some(Outcome::Blocked) {
             ctx.metrics.count_event(EventKind::RefusedCall);
@@ -240,7 +241,7 @@ impl Session {
             args: call.args.as_text(),
             ..CallText::default()
         };
-        // The facts are large and are moved only once.
+        // Take the facts, which are large, once. No detector observes a refused call.
         let (mut facts, target) = match facts.take() {
             EventFacts::Call(CallExtract { facts, target }) => (facts, target),
             EventFacts::Refused(refused) => {
@@ -252,24 +253,29 @@ impl Session {
                 return self.run_budget_and_rules(obs, ctx);
             }
         };
+        // Update the progress of the session.
         let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
         self.progress.record_figures(&mut facts);
         ctx.metrics.count_capacity_evictions(&capacities);
-        let words = CallText {
-            target: &target,
-            ..words
+        // Run the detectors.
+        let agent = self.agents.get_mut(obs.agent_position)?;
+        agent.locate_call(&mut facts);
+        let target = &*target;
+        let obs = ObservationContext {
+            words: CallText { target, ..words },
+            call: facts.call,
+            directory: facts.directory,
+            ..obs
         };
-        let call = facts.call;
-        self.learn_call_key(obs.agent_position, call, &words);
-        let call_obs = ObservationContext { words, call, ..obs };
-        self.run_detectors(ObservationBody::Call(facts), call_obs, ctx)
+        self.learn_call_key(obs.agent_position, obs.call, &obs.words);
+        self.run_detectors(ObservationBody::Call(facts), obs, ctx)
     }
 
     fn record_turn(
         &mut self,
         turn: &Turn,
-        facts: &mut EventFacts<'_>,
+        facts: &mut EventFacts,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
@@ -326,9 +332,8 @@ impl Session {
         self.agents.iter_mut().for_each(reset);
     }
 
-    /// The fast path of a delta that does not end its turn: the session is up to
-    /// date, the agent is known, and there is memory. `None`: the delta needs the
-    /// full path, and nothing was done.
+    /// The fast path of a delta that does not end its turn: the session is up to date, the
+    /// agent is known, and there is memory. `None`: it needs the full path; nothing was done.
     pub fn append_delta(
         &mut self,
         delta: &Delta,
@@ -352,8 +357,7 @@ impl Session {
         })
     }
 
-    /// Records a delta. The end of a turn counts as an event, and `vector` is the
-    /// turn's embedding.
+    /// Records a delta. The end of a turn is an event; `vector` is the turn's embedding.
     pub fn record_delta(
         &mut self,
         delta: &Delta,

@@ -15,7 +15,7 @@ use crate::{
 /// loop that was reported raise it.
 pub(super) fn record_refusal(
     session: &mut Session,
-    refused: RefusedCallFacts<'_>,
+    refused: RefusedCallFacts,
     obs: ObservationContext<'_>,
     ctx: &EngineContext,
 ) -> Option<Arc<Verdict>> {
@@ -29,7 +29,7 @@ pub(super) fn record_refusal(
         time: obs.time,
         call: refused.call,
         tool: obs.words.tool.to_owned(),
-        target: refused.target.into_owned(),
+        target: refused.target.to_string(),
         operation: refused.operation,
         cost: obs.cost,
     });

@@ -7,9 +7,9 @@ use crate::{
     engine::{Profile, agent::Agent},
 };
 
-/// As many entries of a session with many agents as a person scrolls through.
+/// The most entries: as many as a person scrolls through in a session with many agents.
 const ENTRIES_MAX: usize = 256;
-/// As many samples as a spark line in a table can show.
+/// The most samples: as many as a spark line in a table can show.
 const TREND_SAMPLES_MAX: i32 = 16;
 
 /// The latest events of all agents, oldest first.

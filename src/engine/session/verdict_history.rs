@@ -1,4 +1,4 @@
-//! What few sessions have: verdicts and the state that goes with them.
+//! Verdicts and the state that goes with them, which few sessions have.
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 

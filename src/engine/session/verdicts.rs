@@ -11,6 +11,7 @@ use crate::{
         VerdictId, sanitize,
     },
     engine::{EngineContext, RecordOutcome, agent::ObservationOutcome},
+    facts::PlannedCall,
     policy::{Decision, PolicyOutcome},
     rules::RuleOutcomes,
     telemetry::{Metrics, WorkPart},
@@ -19,8 +20,8 @@ use crate::{
 /// The characters of a turn that a verdict quotes.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// What the detectors of an agent are run with, beside the observation's body.
-pub(super) struct ObservationContext<'a> {
+/// The event that the detectors of an agent are run on, beside the observation's body.
+pub(in crate::engine) struct ObservationContext<'a> {
     pub session: &'a SessionId,
     pub agent_position: usize,
     pub index: i32,
@@ -39,6 +40,8 @@ pub(super) struct ObservationContext<'a> {
     pub is_partial: bool,
     /// The signature of the call, if the event is one and its arguments are known.
     pub call: Option<Sig>,
+    /// The directory of the call; `None`: where the agent works.
+    pub directory: Option<Sig>,
 }
 
 impl<'a> ObservationContext<'a> {
@@ -57,6 +60,7 @@ impl<'a> ObservationContext<'a> {
             repetition_start: 0,
             is_partial: false,
             call: None,
+            directory: None,
         }
     }
 
@@ -74,7 +78,7 @@ pub(super) fn stops_text(verdict: &Arc<Verdict>) -> bool {
     verdict.effective_action() >= Some(Action::Break)
 }
 
-/// The verdict with the stronger action, the later of equals.
+/// The verdict with the stronger action, also in shadow mode; the later of equals.
 pub(super) fn stronger_verdict(
     earlier: Option<Arc<Verdict>>,
     later: Option<Arc<Verdict>>,
@@ -93,12 +97,14 @@ impl Session {
         mut obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Evaluate the rules that need the session's totals.
         let used = self.update_usage(obs.now);
         let (rules, key) = (&ctx.rules, ctx.facts.key());
         rules.evaluate_with_session(&mut obs.rule_results, used.now, key);
         if obs.rule_results.is_work_limited() {
             ctx.metrics.count_work_limited(WorkPart::Rules);
         }
+        // Run the detectors.
         let mut observation = Observation {
             at: EventPosition {
                 index: obs.index,
@@ -106,6 +112,7 @@ impl Session {
                 progress: self.progress.count(),
                 state_changes: self.progress.state_changes(),
                 calls: self.progress.calls(),
+                new_results: self.progress.new_results(),
                 round: obs.round,
             },
             body,
@@ -113,6 +120,7 @@ impl Session {
             world_moves: self.progress.world_moves(),
             capacities: crate::domain::Capacities::default(),
         };
+        let is_one_of_several = self.agents.len() > 1;
         let agent = self.agents.get_mut(obs.agent_position)?;
         let outcome = agent.observe(
             &mut observation,
@@ -121,6 +129,10 @@ impl Session {
             &obs.words,
             &self.profile,
         );
+        // Count what they found, and decide.
+        if is_one_of_several && agent.history.has_new_result_since(obs.index - 1) {
+            self.progress.record_new_result();
+        }
         ctx.metrics
             .count_capacity_evictions(&observation.capacities);
         self.count_detections(&outcome, ctx);
@@ -182,7 +194,7 @@ impl Session {
     }
 
     /// Whether a call of an agent would be refused.
-    pub fn check_call(&self, id: &AgentId, call: Option<Sig>) -> CallCheck {
+    pub fn check_call(&self, id: &AgentId, call: Option<PlannedCall>) -> CallCheck {
         let position = self.agents.iter().position(|agent| agent.id == *id);
         let agent = position.and_then(|position| self.agents.get(position));
         let agent_termination = agent.and_then(|agent| agent.termination.as_ref());
@@ -195,7 +207,9 @@ impl Session {
         };
         let checked = agent.zip(call).and_then(|(agent, call)| {
             let progress = self.progress.count();
-            agent.standing.get()?.check(call, progress, &agent.policy)
+            let directory = agent.other_directory(call.directory);
+            let standing = agent.standing.get()?;
+            standing.check((call.call, directory), progress, &agent.policy)
         });
         CallCheck {
             action: checked.as_ref().map(|checked| checked.action),
@@ -297,18 +311,19 @@ impl Session {
         decision: &mut Decision,
         obs: &ObservationContext<'_>,
         ctx: &EngineContext,
-    ) -> Option<()> {
-        let agent = self.agents.get(obs.agent_position)?;
-        let is_session_wide = decision.is_session_wide || agent.id.is_main();
-        if decision.action != Action::Terminate || !is_session_wide {
-            return Some(());
+    ) {
+        let agent = self.agents.get(obs.agent_position);
+        let ends_session =
+            decision.is_session_wide || agent.is_some_and(|agent| agent.id.is_main());
+        if decision.action != Action::Terminate || !ends_session {
+            return;
         }
         let withheld = self.verdict_history.withheld_termination;
         let is_enforced = decision.is_session_wide
             || withheld.is_some_and(|withheld| self.events >= withheld.enforced_from);
         let breaker = &ctx.tenant.breaker;
         if is_enforced || breaker.allows_termination(obs.session, obs.now, ctx) {
-            return Some(());
+            return;
         }
         let loop_events = i32::try_from(decision.evidence.event_indexes.len()).unwrap_or(i32::MAX);
         // Another loop does not postpone what a first one began.
@@ -321,7 +336,6 @@ impl Session {
             });
         decision.action = Action::Warn;
         decision.reason += "; not terminated: the breaker is open";
-        Some(())
     }
 
     /// Whether verdicts are only reported.
@@ -340,19 +354,13 @@ impl Session {
         // A verdict that is not acted on counts for no breaker.
         let shadow = self.is_shadow() || ctx.is_replay;
         if !shadow {
-            self.apply_breaker(&mut decision, obs, ctx)?;
+            self.apply_breaker(&mut decision, obs, ctx);
         }
         // Render the texts.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
-        let rendered = agent.render_verdict(
-            &decision,
-            (obs.call, &obs.words),
-            used,
-            obs.repetition_start,
-            (profile, ctx.facts),
-        );
+        let rendered = agent.render_verdict(&decision, obs, used, profile, ctx.facts);
         // Build the verdict. It is durable once the store has written it.
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {
@@ -409,7 +417,7 @@ impl Session {
         } else if !verdict.shadow {
             let progress = self.progress.count();
             let standing = agent.standing.get_or_insert_default();
-            standing.add(&verdict, &decision.calls, progress);
+            standing.add(&verdict, (&decision.calls, obs.directory), progress);
         }
         self.store_verdict(verdict.clone());
         Some(verdict)

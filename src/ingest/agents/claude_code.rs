@@ -19,7 +19,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "claude-code",
     title: "Claude Code",
     aliases: &["claude"],
-    executables: &["claude"],
     resume: "claude --resume {}",
     fields: FieldTable {
         event: "/hook_event_name",

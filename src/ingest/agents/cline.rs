@@ -17,7 +17,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "cline",
     title: "Cline CLI",
     aliases: &["cline-cli"],
-    executables: &["cline"],
     resume: "cline --id {}",
     fields: FieldTable {
         event: "",

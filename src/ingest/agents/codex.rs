@@ -16,7 +16,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "codex",
     title: "Codex",
     aliases: &["codex-cli"],
-    executables: &["codex"],
     resume: "codex resume {}",
     fields: FieldTable {
         event: "/hook_event_name",

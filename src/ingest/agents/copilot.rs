@@ -15,7 +15,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "copilot",
     title: "Copilot CLI",
     aliases: &["copilot-cli", "github-copilot"],
-    executables: &["copilot", "@github/copilot"],
     resume: "copilot --resume={}",
     fields: FieldTable {
         event: "",

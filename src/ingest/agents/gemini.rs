@@ -16,7 +16,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "gemini",
     title: "Gemini CLI",
     aliases: &["gemini-cli"],
-    executables: &["gemini"],
     resume: "gemini --resume {}",
     fields: FieldTable {
         event: "/hook_event_name",

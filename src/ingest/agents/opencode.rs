@@ -11,7 +11,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "opencode",
     title: "opencode",
     aliases: &[],
-    executables: &["opencode"],
     resume: "opencode --session {}",
     fields: FieldTable {
         event: "",
@@ -19,7 +18,7 @@ pub const AGENT: AgentSpec = AgentSpec {
         sub_agent: "/i/sessionID",
         parent_agent: "",
         directory: "/cwd",
-        model: "/model",
+        model: "/o/message/model/modelID",
         prompt_id: "",
     },
     events: &[

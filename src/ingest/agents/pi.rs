@@ -14,7 +14,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "pi",
     title: "pi",
     aliases: &["pi-coding-agent"],
-    executables: &["pi", "pi-coding-agent"],
     resume: "pi --session {}",
     fields: FieldTable {
         event: "",

@@ -17,7 +17,6 @@ pub const AGENT: AgentSpec = AgentSpec {
     name: "qwen",
     title: "Qwen Code",
     aliases: &["qwen-code"],
-    executables: &["qwen"],
     resume: "qwen --resume {}",
     fields: FieldTable {
         event: "/hook_event_name",

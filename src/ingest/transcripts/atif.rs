@@ -4,13 +4,11 @@
 //! Results have no outcome but an exit code in the text. Steps that were copied from
 //! the trajectory before a compaction are skipped.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{FileHead, Homes},
+    files::FileHead,
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
     response::CallResult,
     session::{self, SessionWriter},
@@ -25,16 +23,13 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "atif",
     title: "ATIF",
-    find,
+    // There is no usual place.
+    places: |_| Vec::new(),
+    has_name: |_| false,
     group: None,
     recognises,
     read,
 };
-
-/// There is no usual place.
-fn find(_: &Homes) -> Vec<PathBuf> {
-    Vec::new()
-}
 
 fn recognises(head: &FileHead) -> bool {
     head.name_ends_with(".json") && head.contains("\"ATIF-v")
@@ -103,7 +98,7 @@ fn read_steps(
                         args_at(call, "arguments"),
                     );
                 }
-                // What the response cost.
+                // Add the cost of the response.
                 let model = match text_at(step, "/model_name") {
                     "" => default_model,
                     model => model,

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
     claude_content::content_hash,
-    files::{self, FileHead, Homes},
+    files::{self, FileHead, Homes, is_ndjson},
     lenient::{Amount, Count, Flag, Object, Text},
     response::CallResult,
     session::SessionWriter,
@@ -35,13 +35,14 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "claude-code",
     title: "Claude Code",
-    find,
+    places,
+    has_name: is_ndjson,
     group: Some(group_sessions),
     recognises,
     read,
 };
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
+fn places(homes: &Homes) -> Vec<PathBuf> {
     let dirs: Vec<PathBuf> = match &homes.claude {
         Some(dirs) => dirs
             .split(',')
@@ -52,9 +53,7 @@ fn find(homes: &Homes) -> Vec<PathBuf> {
             homes.config_dir().join("claude"),
         ],
     };
-    let projects = dirs.iter().map(|dir| dir.join("projects"));
-    let files = projects.flat_map(|dir| files::files_below(&dir, |name| name.ends_with(".jsonl")));
-    files.collect()
+    dirs.iter().map(|dir| dir.join("projects")).collect()
 }
 
 fn is_sub_agent_file(path: &Path) -> bool {
@@ -376,6 +375,7 @@ impl ClaudeLines {
         let Some(message) = &line.message.0 else {
             return;
         };
+        // Add the text and the calls to the response, which several lines may share.
         let response = writer.response(agent, &message.id);
         match &message.content {
             Content::Text(text) => response.push_text(text, time),
@@ -393,7 +393,8 @@ impl ClaudeLines {
                 }
             }
         }
-        // Written by the program itself: an error of the API, an interruption.
+        // Set the usage, except of a message that the program has written itself: an error
+        // of the API, an interruption.
         if let Some(usage) = &message.usage.0
             && &*message.model != "<synthetic>"
         {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{FileHead, Homes},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
     response::CallResult,
     session::{self, SessionWriter},
@@ -21,7 +21,8 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "cline",
     title: "Cline CLI",
-    find,
+    places,
+    has_name: |name| name.ends_with(".messages.json"),
     group: None,
     recognises,
     read,
@@ -30,9 +31,10 @@ pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
 /// The version of the format that is known.
 const VERSION: i64 = 1;
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    let dir = homes.home.join(".cline/data/sessions");
-    files::files_below(&dir, |name| name.ends_with(".messages.json"))
+fn places(homes: &Homes) -> Vec<PathBuf> {
+    let default = || homes.home.join(".cline");
+    let dir = homes.cline.clone().unwrap_or_else(default);
+    vec![dir.join("data/sessions")]
 }
 
 fn recognises(head: &FileHead) -> bool {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{FileHead, Homes},
     json::{args_at, count_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -26,21 +26,19 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "codex",
     title: "Codex",
-    find,
+    places,
+    has_name: |name| name.starts_with("rollout-") && name.ends_with(".jsonl"),
     group: None,
     recognises,
     read,
 };
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
+fn places(homes: &Homes) -> Vec<PathBuf> {
     let default = || homes.home.join(".codex");
     let dir = homes.codex.clone().unwrap_or_else(default);
-    let dirs = ["sessions", "archived_sessions"].map(|name| dir.join(name));
-    let is_rollout = |name: &str| name.starts_with("rollout-") && name.ends_with(".jsonl");
-    let files = dirs
-        .iter()
-        .flat_map(|dir| files::files_below(dir, is_rollout));
-    files.collect()
+    ["sessions", "archived_sessions"]
+        .map(|name| dir.join(name))
+        .into()
 }
 
 fn recognises(head: &FileHead) -> bool {

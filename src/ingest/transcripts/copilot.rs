@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{FileHead, Homes},
     json::{args_at, count_at, flag_at, list_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -23,7 +23,8 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "copilot",
     title: "Copilot CLI",
-    find,
+    places,
+    has_name: |name| name == "events.jsonl",
     group: None,
     recognises,
     read,
@@ -32,10 +33,10 @@ pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
 /// The version of the format that is known.
 const VERSION: i64 = 1;
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
+fn places(homes: &Homes) -> Vec<PathBuf> {
     let default = || homes.home.join(".copilot");
     let dir = homes.copilot.clone().unwrap_or_else(default);
-    files::files_below(&dir.join("session-state"), |name| name == "events.jsonl")
+    vec![dir.join("session-state")]
 }
 
 fn recognises(head: &FileHead) -> bool {
@@ -66,6 +67,7 @@ struct CopilotLines {
 
 impl CopilotLines {
     fn read_line(&mut self, writer: &mut SessionWriter, line: &Value) {
+        // The first line describes the session and has the version of the format.
         let Some(data) = line.get("data") else {
             return;
         };
@@ -85,15 +87,17 @@ impl CopilotLines {
         if self.is_unknown {
             return;
         }
+        // The other lines are messages, calls and results of one agent.
         let agent = AgentId::new(&input::bounded_id(text_at(data, "/parentToolCallId")));
         match text_at(line, "/type") {
             "user.message" if agent.is_main() => writer.prompt(text_at(data, "/content"), time),
             "session.usage_record" => {
-                // It comes before the response that it is of.
+                // It comes before the response that it belongs to.
                 writer.end_response(&agent);
                 let usage = self.usage(data);
                 writer.add_usage(usage);
             }
+            // A response, with the calls that it asks for.
             "assistant.message" => {
                 let response = writer.response(&agent, text_at(data, "/messageId"));
                 response.push_text(text_at(data, "/content"), time);
@@ -102,6 +106,7 @@ impl CopilotLines {
                     response.push_call(text_at(call, "/toolCallId"), text_at(call, "/name"), args);
                 }
             }
+            // A call that is repeated here has the same id.
             "tool.execution_start" => {
                 let (id, tool) = (text_at(data, "/toolCallId"), text_at(data, "/toolName"));
                 writer

@@ -1,4 +1,4 @@
-//! Where transcripts are, and how their files are opened: for reading only, and up to the
+//! The places of transcripts, and how their files are opened: for reading only, and up to the
 //! length that they have at that time.
 
 use std::{
@@ -22,6 +22,10 @@ pub struct Homes {
     pub codex: Option<PathBuf>,
     /// `COPILOT_HOME`.
     pub copilot: Option<PathBuf>,
+    /// `CLINE_DIR`.
+    pub cline: Option<PathBuf>,
+    /// `PI_CODING_AGENT_DIR`.
+    pub pi: Option<PathBuf>,
     /// `XDG_CONFIG_HOME`.
     pub xdg_config: Option<PathBuf>,
     /// `XDG_DATA_HOME`.
@@ -38,6 +42,8 @@ impl Homes {
             claude: text("CLAUDE_CONFIG_DIR"),
             codex: path("CODEX_HOME"),
             copilot: path("COPILOT_HOME"),
+            cline: path("CLINE_DIR"),
+            pi: path("PI_CODING_AGENT_DIR"),
             xdg_config: path("XDG_CONFIG_HOME"),
             xdg_data: path("XDG_DATA_HOME"),
         }
@@ -77,6 +83,11 @@ pub(super) fn files_below(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Path
     }
     found.sort();
     found
+}
+
+/// Whether a file has a JSON value on each line, by its name.
+pub(super) fn is_ndjson(name: &str) -> bool {
+    name.ends_with(".jsonl")
 }
 
 /// The size of the read buffer: few system calls per megabyte, and most lines fit.

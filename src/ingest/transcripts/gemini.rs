@@ -4,13 +4,13 @@
 //! A record is written again, with the same id, as its calls end: the longest counts, in
 //! the place of the first. The results of calls come again as `user` records.
 
-use std::{collections::VecDeque, path::PathBuf, time::SystemTime};
+use std::{collections::VecDeque, time::SystemTime};
 
 use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::FileHead,
     json::{args_at, count_at, list_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -25,18 +25,14 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "gemini",
     title: "Gemini CLI",
-    find,
+    places: |homes| vec![homes.home.join(".gemini/tmp")],
+    has_name: |name| {
+        name.starts_with("session-") && (name.ends_with(".jsonl") || name.ends_with(".json"))
+    },
     group: None,
     recognises,
     read,
 };
-
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    let dir = homes.home.join(".gemini/tmp");
-    files::files_below(&dir, |name| {
-        name.starts_with("session-") && (name.ends_with(".jsonl") || name.ends_with(".json"))
-    })
-}
 
 fn recognises(head: &FileHead) -> bool {
     let is_header =

@@ -3,13 +3,13 @@
 //! Its only tool is the shell. Version 1.1 lists the commands of a message in `extra`;
 //! before, a message holds one command in a block of code.
 
-use std::{borrow::Cow, path::PathBuf, time::SystemTime};
+use std::{borrow::Cow, time::SystemTime};
 
 use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{FileHead, Homes},
+    files::FileHead,
     json::{amount_at, count_at, list_at, text_at},
     response::CallResult,
     session::{self, SessionWriter},
@@ -24,16 +24,13 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "mini-swe-agent",
     title: "mini-swe-agent",
-    find,
+    // There is no usual place.
+    places: |_| Vec::new(),
+    has_name: |_| false,
     group: None,
     recognises,
     read,
 };
-
-/// There is no usual place.
-fn find(_: &Homes) -> Vec<PathBuf> {
-    Vec::new()
-}
 
 fn recognises(head: &FileHead) -> bool {
     head.name_ends_with(".traj.json")

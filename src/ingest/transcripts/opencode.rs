@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{FileHead, Homes},
+    files::FileHead,
     json::{amount_at, args_at, count_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -30,15 +30,25 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "opencode",
     title: "opencode",
-    find,
-    group: None,
+    // The file itself: beside it are copies of whole repositories.
+    places: |homes| vec![homes.data_dir().join("opencode/opencode.db")],
+    has_name: |_| false,
+    group: Some(with_logs),
     recognises,
     read,
 };
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    let file = homes.data_dir().join("opencode/opencode.db");
-    file.is_file().then_some(file).into_iter().collect()
+/// The newest events of a database are in its write-ahead log, beside it.
+fn with_logs(files: Vec<PathBuf>) -> Vec<Transcript> {
+    let transcript = |file: PathBuf| {
+        let mut log = file.clone().into_os_string();
+        log.push("-wal");
+        let logged = Path::new(&log).metadata().and_then(|log| log.modified());
+        let mut transcript = Transcript::new(&FORMAT, vec![file]);
+        transcript.modified = transcript.modified.max(logged.ok());
+        transcript
+    };
+    files.into_iter().map(transcript).collect()
 }
 
 fn recognises(head: &FileHead) -> bool {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::FileHead,
     json::{amount_at, args_at, count_at, flag_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -26,7 +26,8 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "openhands",
     title: "OpenHands",
-    find,
+    places: |homes| vec![homes.home.join(".openhands/conversations")],
+    has_name: is_event_file,
     group: Some(group_sessions),
     recognises,
     read,
@@ -34,10 +35,6 @@ pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
 
 fn is_event_file(name: &str) -> bool {
     name.starts_with("event-") && name.ends_with(".json")
-}
-
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    files::files_below(&homes.home.join(".openhands/conversations"), is_event_file)
 }
 
 /// The events of a directory are one session, in the order of their names.

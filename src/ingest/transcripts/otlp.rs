@@ -2,14 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     time::{Duration, UNIX_EPOCH},
 };
 
 use super::{
-    ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{FileHead, Homes},
-    session::SessionWriter,
+    ModelUsage, Sink, Transcript, TranscriptFormat, files::FileHead, session::SessionWriter,
     usage::ModelNames,
 };
 use crate::{
@@ -23,16 +20,13 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "otlp",
     title: "OTLP/JSON",
-    find,
+    // There is no usual place.
+    places: |_| Vec::new(),
+    has_name: |_| false,
     group: None,
     recognises,
     read,
 };
-
-/// There is no usual place.
-fn find(_: &Homes) -> Vec<PathBuf> {
-    Vec::new()
-}
 
 fn recognises(head: &FileHead) -> bool {
     head.contains("\"resourceSpans\"") || head.contains("\"resourceLogs\"")

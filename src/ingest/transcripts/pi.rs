@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{self, FileHead, Homes, is_ndjson},
     json::{amount_at, args_at, count_at, flag_at, list_at, text_at},
     response::CallResult,
     session::SessionWriter,
@@ -29,7 +29,8 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "pi",
     title: "pi",
-    find,
+    places,
+    has_name: is_ndjson,
     group: None,
     recognises,
     read,
@@ -38,9 +39,10 @@ pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
 /// The newest version of the format that is known.
 const VERSION: i64 = 3;
 
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    let dir = homes.home.join(".pi/agent/sessions");
-    files::files_below(&dir, |name| name.ends_with(".jsonl"))
+fn places(homes: &Homes) -> Vec<PathBuf> {
+    let default = || homes.home.join(".pi/agent");
+    let dir = homes.pi.clone().unwrap_or_else(default);
+    vec![dir.join("sessions")]
 }
 
 fn recognises(head: &FileHead) -> bool {

@@ -1,12 +1,12 @@
 //! Qwen Code: `~/.qwen/projects/<directory>/chats/<session>.jsonl`.
 
-use std::{path::PathBuf, time::SystemTime};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::{
     ModelUsage, Sink, Transcript, TranscriptFormat,
-    files::{self, FileHead, Homes},
+    files::{FileHead, is_ndjson},
     gemini,
     json::{args_at, count_at, list_at, text_at},
     response::CallResult,
@@ -19,16 +19,12 @@ use crate::{domain::AgentId, ingest::input};
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "qwen",
     title: "Qwen Code",
-    find,
+    places: |homes| vec![homes.home.join(".qwen/projects")],
+    has_name: is_ndjson,
     group: None,
     recognises,
     read,
 };
-
-fn find(homes: &Homes) -> Vec<PathBuf> {
-    let dir = homes.home.join(".qwen/projects");
-    files::files_below(&dir, |name| name.ends_with(".jsonl"))
-}
 
 fn recognises(head: &FileHead) -> bool {
     head.any_line(|line| {

@@ -378,7 +378,7 @@ impl<'a> SessionWriter<'a> {
             return;
         };
         self.clock = time.or(self.clock);
-        // What the model used since the last event.
+        // Assign the usage of the model since the last event.
         let usage: Vec<_> = take(&mut self.unassigned)
             .into_iter()
             .map(ModelUsage::bounded)

@@ -3,13 +3,11 @@
 //! An action is a command line, in which the program's own tools are commands. It has no
 //! outcome.
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use super::{
     Sink, Transcript, TranscriptFormat,
-    files::{FileHead, Homes},
+    files::FileHead,
     json::{amount_at, list_at, text_at},
     session::{self, SessionWriter},
 };
@@ -21,16 +19,13 @@ use crate::{
 pub(super) const FORMAT: TranscriptFormat = TranscriptFormat {
     name: "swe-agent",
     title: "SWE-agent",
-    find,
+    // There is no usual place.
+    places: |_| Vec::new(),
+    has_name: |_| false,
     group: None,
     recognises,
     read,
 };
-
-/// There is no usual place.
-fn find(_: &Homes) -> Vec<PathBuf> {
-    Vec::new()
-}
 
 fn recognises(head: &FileHead) -> bool {
     head.name_ends_with(".traj")

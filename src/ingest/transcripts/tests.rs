@@ -5,13 +5,14 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    domain::EventBody,
+    domain::{EventBody, Role},
     ingest::tests::{describe_turn, outcome_name},
 };
 
@@ -132,9 +133,18 @@ fn the_recorded_home_has_thirteen_sessions() {
         .iter()
         .filter(|item| matches!(item, TranscriptItem::Problem(_)));
     assert_eq!(problems.count(), 0);
-    for event in events_of(&items) {
-        assert!(event.event.time.is_some());
-    }
+    let events = events_of(&items);
+    assert_eq!(events.len(), 133);
+    assert!(events.iter().all(|event| event.event.time.is_some()));
+    // What a program adds is not the user's.
+    let local_commands = events.iter().filter(|event| match &event.event.body {
+        EventBody::Turn(turn) => {
+            turn.role == Role::System
+                && (turn.text.starts_with("<command-") || turn.text.starts_with("<local-command-"))
+        }
+        _ => false,
+    });
+    assert_eq!(local_commands.count(), 2);
     let ends = items.iter().filter_map(|item| match item {
         TranscriptItem::End(end) => Some(end),
         _ => None,
@@ -625,6 +635,24 @@ fn directories_come_from_the_environment() {
     assert_eq!(homes.data_dir(), Path::new("/data"));
     assert_eq!(homes.config_dir(), Path::new("/home/dev/.config"));
     assert_eq!(homes.claude.as_deref(), Some("/a,/b"));
+}
+
+#[test]
+fn the_newest_events_of_opencode_are_in_its_log() {
+    let dir = TempDir::new().unwrap();
+    let base = dir.path().join(".local/share/opencode");
+    fs::create_dir_all(&base).unwrap();
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = |name: &str, time| {
+        let file = fs::File::create(base.join(name)).unwrap();
+        file.set_modified(time).unwrap();
+    };
+    file("opencode.db", old);
+    let modified = || find_transcripts(&homes(dir.path()), find_format("opencode"))[0].modified;
+    assert_eq!(modified(), Some(old));
+    let new = old + Duration::from_secs(1_000);
+    file("opencode.db-wal", new);
+    assert_eq!(modified(), Some(new));
 }
 
 #[test]

@@ -157,10 +157,24 @@ fn a_removal_that_waits_when_the_store_is_closed_is_written() {
 }
 
 #[test]
+fn removals_that_wait_are_bounded_and_the_rest_is_counted() {
+    let writes = StoreWrites::default();
+    let ids = || (0..REMOVALS_MAX + 3).map(|n| SessionId::parse(&format!("s{n}")).unwrap());
+    ids().for_each(|id| writes.add_removal(id));
+    assert_eq!(writes.dropped_total(), 3);
+    // One that the disk refused goes in front of those that wait.
+    let refused = PendingWrite::removal(ids().take(1).collect());
+    writes.refuse(Some(refused), || StoreError::Empty {
+        path: PathBuf::new(),
+    });
+    assert_eq!(writes.dropped_total(), 4);
+}
+
+#[test]
 fn a_closed_store_answers_at_once() {
-    let writes = SessionWrites::default();
+    let writes = StoreWrites::default();
     writes.close();
-    let result = writes.add(SessionWrite::Save(vec![frozen("a", 1)]));
+    let result = writes.add(StoreWrite::SaveSessions(vec![frozen("a", 1)]));
     assert_eq!(
         result.try_recv().err(),
         Some(mpsc::TryRecvError::Disconnected)

@@ -131,7 +131,7 @@ const COUNTERS: [(&str, &str); 40] = [
     ("unstuck_store_write_failures_total", "Writes that failed."),
     (
         "unstuck_store_dropped_total",
-        "Verdicts and operator actions that were dropped before they were written.",
+        "Verdicts, operator actions and removals of saved sessions that were dropped before they were written.",
     ),
     (
         "unstuck_store_terminations_removed_total",

@@ -26,6 +26,33 @@ pub fn ip_port_end(mut c: Cursor) -> Option<usize> {
     (c.eat(b':') && c.eat_number(1, 5, 0..=65535).is_some() && c.is_word_end()).then_some(c.at)
 }
 
+/// The digits of a port that the system assigns.
+pub const PORT_DIGITS: usize = 5;
+
+/// Whether the number at the cursor is a port that the system assigned, behind the name of a
+/// host: `localhost:53711`, `db-1.internal:49822`. A number behind another word is a result.
+pub fn is_port(mut c: Cursor) -> bool {
+    /// Linux assigns ports from here on.
+    const ASSIGNED_MIN: u32 = 32_768;
+    const HOST_BYTES_MAX: usize = 64;
+    let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    if c.peek_back(1) != b':' {
+        return false;
+    }
+    let mut length = 0;
+    let mut has_dot = false;
+    while length < HOST_BYTES_MAX && is_host_byte(c.peek_back(length + 2)) {
+        length += 1;
+        has_dot |= c.peek_back(length + 1) == b'.';
+    }
+    let host = c.with_offset(c.at - 1).slice_from(c.at - 1 - length);
+    (has_dot || host == b"localhost")
+        && c.eat_number(PORT_DIGITS, PORT_DIGITS, ASSIGNED_MIN..=65_535)
+            .is_some()
+        && c.is_word_end()
+        && c.peek(0) != b':'
+}
+
 /// A path below a temporary directory. Returns the end of the path, or the start of its
 /// file name if that name is meaningful. In `/tmp/build/src/main.rs` the name `main.rs`
 /// is kept, because it distinguishes two matches of a search. A name that may be

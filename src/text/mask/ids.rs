@@ -58,6 +58,18 @@ pub fn is_long_id(word: &[u8]) -> bool {
     word.len() >= LONG_ID_LEN_MIN && starts.count() + leading >= 2
 }
 
+/// The length of the ids that nanoid makes by default.
+pub const NANOID_LEN: usize = 21;
+
+/// Whether joined words are an id of nanoid: letters in both cases, and digits in two places
+/// or more.
+pub fn is_nanoid(joined: &[u8]) -> bool {
+    joined.len() == NANOID_LEN
+        && joined.iter().any(u8::is_ascii_uppercase)
+        && joined.iter().any(u8::is_ascii_lowercase)
+        && is_long_id(joined)
+}
+
 /// Matches `E0502`, `TS2304` and `F401`: one to three capitals, then three to five
 /// digits.
 pub fn is_error_code(word: &[u8]) -> bool {

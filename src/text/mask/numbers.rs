@@ -24,12 +24,22 @@ pub fn is_plain_number(text: &[u8], at: usize) -> bool {
     let last = before[CONTEXT_BYTES - 1];
     if last.is_ascii_alphabetic() {
         // A letter that is no hex digit rules out a hash.
-        return !last.is_ascii_hexdigit();
+        return !last.is_ascii_hexdigit() && !may_be_id(before);
     }
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    !is_epoch(rest.get(..digits).unwrap_or_default())
+    (last != b':' || digits != ephemeral::PORT_DIGITS)
+        && !is_epoch(rest.get(..digits).unwrap_or_default())
         && !can_begin_noise(Cursor::new(text, at + digits), digits)
         && !can_end_noise_word(before)
+}
+
+/// Whether the text before a number may begin an id that is no hash: it ends with a label, or
+/// it has capital letters and digits, as nanoids have.
+#[inline]
+fn may_be_id(before: &[u8; CONTEXT_BYTES]) -> bool {
+    let mut pairs = before.windows(2);
+    pairs.any(|pair| matches!(pair, [b'd' | b'D' | b's' | b'S', b':' | b'=']))
+        || (before.iter().any(u8::is_ascii_uppercase) && before.iter().any(u8::is_ascii_digit))
 }
 
 /// Whether the digits are the seconds or milliseconds since 1970 of a day after 2001.
@@ -152,7 +162,7 @@ pub fn find_number_noise(text: &[u8], since: usize, at: usize) -> (Option<Replac
     let c = Cursor::new(text, at);
     if c.peek_back(1).is_ascii_alphabetic() {
         let word = word_around(text, at);
-        return (find_hash_noise(text, &word), word.end);
+        return (find_hash_noise(text, since, &word), word.end);
     }
     let mut end = at + 1;
     while let Some(b'0'..=b'9') = text.get(end) {
@@ -166,15 +176,15 @@ pub fn find_number_noise(text: &[u8], since: usize, at: usize) -> (Option<Replac
 }
 
 /// Noise in a word that begins with a letter and contains a digit.
-fn find_hash_noise(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
+fn find_hash_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<Replacement> {
     // Most words are too short for a hash.
     if word.len() < ids::HEX_HASH_LEN_MIN {
-        return find_labelled_id(text, word);
+        return find_labelled_id(text, word).or_else(|| find_nanoid(text, since, word));
     }
     if let Some(end) = noise_end(Cursor::new(text, word.start), word.end, true) {
         return Some((word.start..end, PLACEHOLDER));
     }
-    find_generated_id(text, word)
+    find_generated_id(text, since, word)
 }
 
 /// Noise in a word that begins with a digit and contains a letter.
@@ -187,13 +197,13 @@ fn find_quantity_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option
         .or_else(|| is_ordinal_attempt(text, since, word).then_some(word.end));
     match end {
         Some(end) => Some((word.start..end, PLACEHOLDER)),
-        None => find_generated_id(text, word),
+        None => find_generated_id(text, since, word),
     }
 }
 
 /// An id that a machine made: a long word with digits in several places, a word after a
 /// prefix that ids have (`req_`), or one after a label (`ID: 44d4c0`).
-fn find_generated_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
+fn find_generated_id(text: &[u8], since: usize, word: &Range<usize>) -> Option<Replacement> {
     /// Shorter words with digits are names: `postgres16alpine`.
     const LONG_LEN_MIN: usize = 18;
     #[rustfmt::skip]
@@ -213,12 +223,34 @@ fn find_generated_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
             return Some((word.clone(), PLACEHOLDER));
         }
     }
-    find_labelled_id(text, word)
+    find_labelled_id(text, word).or_else(|| find_nanoid(text, since, word))
 }
 
-/// The word after `ID:`, `id=` and the like.
+/// The word after `ID:`, `id=` and the like, with what `_` or `-` joins to it.
 fn find_labelled_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
-    is_after_label(text, word.start, &ID_LABELS).then(|| (word.clone(), PLACEHOLDER))
+    is_after_label(text, word.start, &ID_LABELS)
+        .then(|| (word.start..joined_end(text, word.end), PLACEHOLDER))
+}
+
+/// Matches `V1StGXR8_Z5jdHi6B-myT`: 21 letters, digits, `_` and `-`.
+fn find_nanoid(text: &[u8], since: usize, word: &Range<usize>) -> Option<Replacement> {
+    let before = text.get(since..word.start)?;
+    let joined = before.iter().rev().take(ids::NANOID_LEN);
+    let start = word.start - joined.take_while(|b| is_joined(**b)).count();
+    let id = start..joined_end(text, word.end);
+    ids::is_nanoid(text.get(id.clone())?).then_some((id, PLACEHOLDER))
+}
+
+fn is_joined(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+/// The end of what is joined to the word that ends at `end`; bounded, since more is no id.
+fn joined_end(text: &[u8], end: usize) -> usize {
+    const JOINED_BYTES_MAX: usize = 40;
+    let rest = text.get(end..).unwrap_or_default();
+    let joined = rest.iter().take(JOINED_BYTES_MAX);
+    end + joined.take_while(|b| is_joined(**b)).count()
 }
 
 /// Labels of ids, and of clocks.
@@ -282,6 +314,9 @@ fn find_digits_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<R
     }
     if is_fraction(c) {
         return None;
+    }
+    if word.len() == ephemeral::PORT_DIGITS && ephemeral::is_port(c) {
+        return Some((word.clone(), PLACEHOLDER));
     }
     let digits = text.get(word.clone()).unwrap_or_default();
     let end = measurement_end(c, word.end)

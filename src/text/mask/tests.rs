@@ -706,3 +706,31 @@ fn a_long_row_of_numbers_is_read_in_parts() {
     becomes(Result, "1h 2m 3s", "#");
     becomes(Result, "took 1,234,567 ms", "took #");
 }
+
+#[test]
+fn assigned_ports_and_nanoids_are_noise() {
+    same(
+        Result,
+        "connected to localhost:53711",
+        "connected to localhost:49822",
+    );
+    same(
+        Result,
+        "via db-1.internal:40001 ok",
+        "via db-1.internal:60110 ok",
+    );
+    same(
+        Result,
+        "40 of 40 used (ref: V1StGXR8_Z5jdHi6B-myT)",
+        "40 of 40 used (ref: x4Kd-9sPqLm_Zt3RwYc8n)",
+    );
+    same(Result, "Request ID: a1_b2-c3", "Request ID: z9_y8-x7");
+    differ(
+        Result,
+        "listening on localhost:3000",
+        "listening on localhost:3001",
+    );
+    differ(Result, "users:53711", "users:49822");
+    differ(Result, "app.log:40123:7 x", "app.log:40124:7 x");
+    differ(Result, "test_parse_row_12_ok_1", "test_parse_row_13_ok_1");
+}

@@ -1,5 +1,7 @@
 //! The words of a call's arguments, to compare calls that vary.
 
+use smallvec::SmallVec;
+
 use crate::{
     domain::{ProgramWords, Sig, WordHashes},
     text::{
@@ -16,7 +18,7 @@ pub(crate) struct ArgumentWords {
     hash_sum: u64,
     /// The sum of the numbers' hashes.
     number_sum: u64,
-    hashes: WordHashes,
+    hashes: SmallVec<[u32; 32]>,
     /// A bit for each word.
     bitmap: u128,
     bytes: usize,
@@ -121,9 +123,9 @@ impl ArgumentWords {
     /// between different sets.
     pub fn into_hashes(self) -> WordHashes {
         if self.bytes > Self::BYTES_MAX || self.hashes.len() < Self::SET_LEN_MIN {
-            return WordHashes::default();
+            return None;
         }
-        self.hashes
+        Some(self.hashes.as_slice().into())
     }
 }
 

@@ -6,7 +6,8 @@ for each agent framework guards its runs: `unstuck.langchain`, `unstuck.openai_a
 `unstuck.crewai`. `unstuck.litellm` guards every agent behind a gateway.
 """
 
-from unstuck._client import Client, Stats, Usage
+from unstuck._client import Client, Stats
+from unstuck._events import Usage
 from unstuck._guard import Guard, guarded
 from unstuck._session import Session
 from unstuck._verdict import Action, Member, Refused, Stopped, Verdict

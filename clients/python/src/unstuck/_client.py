@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import collections
 import functools
 import logging
@@ -17,49 +18,24 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from unstuck import _text
+from unstuck import _events, _text
+from unstuck._connection import Connection
+from unstuck._events import Usage
 from unstuck._session import Session
+from unstuck._states import SESSIONS_MAX, States
 from unstuck._stream import Item, Stream
-from unstuck._verdict import Action, Verdict, from_proto, known
+from unstuck._verdict import Action, Verdict, from_proto
 from unstuck.v1 import detection_service_pb2 as detection_pb
-from unstuck.v1 import detection_service_pb2_grpc as detection_grpc
 from unstuck.v1 import event_pb2 as event_pb
 from unstuck.v1 import session_service_pb2 as session_pb
-from unstuck.v1 import session_service_pb2_grpc as session_grpc
-from unstuck.v1 import verdict_pb2 as verdict_pb
 
 log = logging.getLogger("unstuck")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_TARGET = "127.0.0.1:50551"
 MISSED_MAX = 3
 PAUSE_SECS = 5.0
-# Sessions whose state is remembered; the least recently used is forgotten.
-SESSIONS_MAX = 4096
 OPEN_SECS = 5.0
-ROLES = {"agent": event_pb.ROLE_AGENT, "user": event_pb.ROLE_USER, "system": event_pb.ROLE_SYSTEM}
-CHANNELS = {"visible": event_pb.CHANNEL_VISIBLE, "reasoning": event_pb.CHANNEL_REASONING}
-# The stream's own pauses decide when to connect again, not the channel's.
-OPTIONS = [
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 50),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-]
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What an event cost."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-    cached_input_tokens: int = 0
-    """Of the input tokens, those read from the model's cache."""
 
 
 @dataclass(frozen=True)
@@ -86,20 +62,6 @@ class Stats:
     """Events without an answer now."""
     connected: bool
     """Whether the stream is open."""
-
-
-class _State:
-    """What is known of a session or sub-agent."""
-
-    __slots__ = ("action", "blocked", "verdict_id", "missed", "terminated")
-
-    def __init__(self) -> None:
-        self.action: Action | None = None
-        self.blocked: frozenset[str] = frozenset()
-        self.verdict_id = ""
-        # A verdict that came when nobody waited for it any more.
-        self.missed: Verdict | None = None
-        self.terminated: Verdict | None = None
 
 
 class _Pending(Item):
@@ -132,12 +94,15 @@ class Client:
     No method raises, and none blocks longer than `deadline` (seconds). After three missed
     deadlines in a row none waits at all for 5 seconds, and then only once the service answers in
     time again. Events go on in the background, so nothing is lost meanwhile, up to `buffer`
-    events; then the oldest are dropped. A client may be used by all threads of a process, and
-    after a fork in both processes.
+    events; then the oldest that are not sent are dropped. A client may be used by all threads of
+    a process, and after a fork in both processes. One that is not closed sends what waits, for at
+    most its deadline, when the process ends.
 
     `target` is `host:port`, `unix:/path`, or with `https://` in front for TLS; by default
-    `UNSTUCK_SERVER`, else 127.0.0.1:50551. `token` is by default `UNSTUCK_TOKEN`. `ca`,
-    `certificate` and `key` are PEM; `ca` or `certificate` also turns TLS on.
+    `UNSTUCK_SERVER`, else 127.0.0.1:50551. `token` is by default `UNSTUCK_TOKEN`, else what is in
+    the file `UNSTUCK_TOKEN_FILE`. `ca`, `certificate` and `key` are PEM; `ca` or `certificate`
+    also turns TLS on. With TLS the files `UNSTUCK_CA`, `UNSTUCK_CERT` and `UNSTUCK_KEY` are read
+    for those that are not given.
     """
 
     def __init__(
@@ -152,11 +117,7 @@ class Client:
         certificate: bytes | None = None,
         key: bytes | None = None,
     ) -> None:
-        address = target or os.environ.get("UNSTUCK_SERVER") or DEFAULT_TARGET
-        self._tls = address.startswith("https://") or ca is not None or certificate is not None
-        self._target = address.removeprefix("https://").removeprefix("http://").rstrip("/")
-        self._token = token or os.environ.get("UNSTUCK_TOKEN") or ""
-        self._pem = (ca, certificate, key)
+        self._connection = Connection(target, token, ca, certificate, key)
         self._deadline = deadline
         self._max_batch = max(1, min(max_batch, 256))
         self._buffer = max(1, buffer)
@@ -170,8 +131,8 @@ class Client:
     def _reset(self) -> None:
         """Begins anew, as in a child process: the parent's threads and events are the parent's."""
         self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._states: collections.OrderedDict[tuple[str, str], _State] = collections.OrderedDict()
+        self._connection.reset()
+        self._states = States()
         self._turns: collections.OrderedDict[tuple[str, str, str], list[Any]] = collections.OrderedDict()
         self._unopened: set[str] = set(self._profiles)
         self._recorded = self._answered = self._refused = self._missed = 0
@@ -181,7 +142,7 @@ class Client:
         self._prompt_at = 0.0
         self._events: Stream[_Pending] = Stream(
             name="unstuck-events",
-            connect=lambda requests: self._detection.StreamEvents(requests, metadata=self._metadata),
+            connect=lambda requests: self._connection.detection.StreamEvents(requests, metadata=self._connection.metadata),
             pack=lambda sequence, events: detection_pb.StreamEventsRequest(sequence=sequence, events=events),
             unpack=self._receive_events,
             opened=self._open_sessions,
@@ -192,7 +153,7 @@ class Client:
         )
         self._deltas: Stream[Item] = Stream(
             name="unstuck-deltas",
-            connect=lambda requests: self._detection.StreamDeltas(requests, metadata=self._metadata),
+            connect=lambda requests: self._connection.detection.StreamDeltas(requests, metadata=self._connection.metadata),
             pack=lambda _, deltas: detection_pb.StreamDeltasRequest(deltas=deltas),
             unpack=self._receive_delta,
             resend=False,
@@ -220,10 +181,10 @@ class Client:
         refused: bool = False,
     ) -> Verdict | None:
         """Records a finished call. `error` means that it failed, `refused` that it was not made."""
-        event = self._call_event(
-            session, tool, args, result, error, agent, round, call_id, usage, state_hash, content_hash, refused
-        )
-        return self._send(event)
+        return self._send(_events.call(
+            session, tool, args, result, error, agent=agent, round=round, call_id=call_id, usage=usage,
+            state_hash=state_hash, content_hash=content_hash, refused=refused,
+        ))
 
     async def arecord(
         self,
@@ -243,10 +204,10 @@ class Client:
     ) -> Verdict | None:
         """`record`, without blocking the loop."""
         try:
-            event = self._call_event(
-                session, tool, args, result, error, agent, round, call_id, usage, state_hash, content_hash, refused
-            )
-            return await self._asend(event)
+            return await self._asend(_events.call(
+                session, tool, args, result, error, agent=agent, round=round, call_id=call_id, usage=usage,
+                state_hash=state_hash, content_hash=content_hash, refused=refused,
+            ))
         except Exception as failure:
             self._failed(failure)
             return None
@@ -254,14 +215,14 @@ class Client:
     @_never_raises
     def turn(self, session: str, role: str, text: str, *, agent: str = "", usage: Usage | None = None) -> Verdict | None:
         """Records a message of `agent`, `user` or `system`. A user's message resets all counts."""
-        return self._send(self._turn_event(session, role, text, agent, usage))
+        return self._send(_events.turn(session, role, text, agent, usage))
 
     async def aturn(
         self, session: str, role: str, text: str, *, agent: str = "", usage: Usage | None = None
     ) -> Verdict | None:
         """`turn`, without blocking the loop."""
         try:
-            return await self._asend(self._turn_event(session, role, text, agent, usage))
+            return await self._asend(_events.turn(session, role, text, agent, usage))
         except Exception as failure:
             self._failed(failure)
             return None
@@ -269,10 +230,15 @@ class Client:
     @_never_raises
     def compacted(self, session: str, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
         """Records that the context was compacted: the model may read again what it had read."""
-        event = self._event(session, agent, "", None, "", "")
-        event.marker.kind = event_pb.MARKER_KIND_COMPACTION
-        event.marker.context_tokens = context_tokens
-        return self._send(event)
+        return self._send(_events.compaction(session, agent, context_tokens))
+
+    async def acompacted(self, session: str, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
+        """`compacted`, without blocking the loop."""
+        try:
+            return await self._asend(_events.compaction(session, agent, context_tokens))
+        except Exception as failure:
+            self._failed(failure)
+            return None
 
     @_never_raises
     def delta(
@@ -283,10 +249,7 @@ class Client:
         Returns the strongest verdict on this text so far. With `end` the text is complete.
         Deltas are not sent again after a reconnect.
         """
-        message = event_pb.Delta(
-            session_id=session, agent_id=agent, turn_id=turn, channel=CHANNELS[channel],
-            text=_text.clean(text), end_of_turn=end,
-        )
+        message = _events.delta(session, text, turn, agent, channel, end)
         place = (session, agent, turn)
         found: Verdict | None = None
         with self._lock:
@@ -313,8 +276,8 @@ class Client:
         if known_already:
             return verdict
         try:
-            answer = self._detection.CheckCall(
-                self._check_request(session, tool, args, agent), timeout=self._deadline, metadata=self._metadata
+            answer = self._connection.detection.CheckCall(
+                self._check_request(session, tool, args, agent), timeout=self._deadline, metadata=self._connection.metadata
             )
         except grpc.RpcError as error:
             self._check_failed(error)
@@ -330,11 +293,16 @@ class Client:
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
             request = self._check_request(session, tool, args, agent)
-            call = self._detection.CheckCall.future(request, timeout=self._deadline, metadata=self._metadata)
+            call = self._connection.detection.CheckCall.future(request, timeout=self._deadline, metadata=self._connection.metadata)
             call.add_done_callback(lambda _: _wake(loop, done))
-            await asyncio.wait_for(done, self._deadline * 2)
             try:
+                await asyncio.wait_for(done, self._deadline)
                 answer = call.result(timeout=0)
+            except asyncio.TimeoutError:
+                # The deadline of the call is the same one; either may be noticed first.
+                call.cancel()
+                self._miss()
+                return verdict
             except grpc.RpcError as error:
                 self._check_failed(error)
                 return verdict
@@ -350,18 +318,17 @@ class Client:
         return Session(self, id or uuid.uuid4().hex, profile, dict(labels or {}))
 
     def on_push(self, function: Callable[[Verdict], object]) -> Callable[[Verdict], object]:
-        """Calls the function, in the client's thread, when a session is terminated between its events."""
+        """Calls the function when a session is terminated between its events.
+
+        It runs in the client's thread, where no method of the client waits for an answer.
+        """
         self._push.append(function)
         return function
 
     def stopped(self, session: str, agent: str = "") -> Verdict | None:
         """The verdict that has terminated the session or sub-agent, as far as this client knows."""
         with self._lock:
-            for name in {agent, ""}:
-                state = self._states.get((session, name))
-                if state is not None and state.terminated is not None:
-                    return state.terminated
-        return None
+            return self._states.terminated(session, agent)
 
     @property
     def deadline(self) -> float:
@@ -379,18 +346,25 @@ class Client:
             connected=events._call is not None and not events.down,
         )
 
-    def close(self, timeout: float = 1.0) -> None:
-        """Sends what waits, for at most `timeout` seconds, and closes the connection."""
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what waits, for at most `timeout` seconds, and closes the connection.
+
+        Without a time for at most the deadline, and not at all while nothing else waits either.
+        """
         try:
+            if timeout is None:
+                timeout = self._deadline if self._may_wait() else 0.0
+            until = time.monotonic() + timeout
             self._closed = True
-            self._events.close(timeout)
-            self._deltas.close(min(timeout, 0.1))
-            with self._lock:
-                channel, self._channel = self._channel, None
-            if channel is not None:
-                channel.close()
+            self._events.close(until)
+            self._deltas.close(until)
+            self._connection.close()
         except Exception as error:
             self._failed(error)
+
+    async def aclose(self, timeout: float | None = None) -> None:
+        """`close`, without blocking the loop."""
+        await asyncio.to_thread(self.close, timeout)
 
     def __enter__(self) -> Client:
         return self
@@ -398,36 +372,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The connection.
+    async def __aenter__(self) -> Client:
+        return self
 
-    @functools.cached_property
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
-
-    def _open_channel(self) -> grpc.Channel:
-        with self._lock:
-            if self._channel is None:
-                if self._closed:
-                    raise RuntimeError("the client is closed")
-                if self._tls:
-                    ca, certificate, key = self._pem
-                    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
-                    self._channel = grpc.secure_channel(self._target, credentials, OPTIONS)
-                else:
-                    self._channel = grpc.insecure_channel(self._target, OPTIONS)
-                self._detection_stub = detection_grpc.DetectionServiceStub(self._channel)
-                self._sessions_stub = session_grpc.SessionServiceStub(self._channel)
-            return self._channel
-
-    @property
-    def _detection(self) -> Any:
-        self._open_channel()
-        return self._detection_stub
-
-    @property
-    def _sessions(self) -> Any:
-        self._open_channel()
-        return self._sessions_stub
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     def _failed(self, error: Exception) -> None:
         # Only the kind: a message may hold the agent's text.
@@ -435,49 +384,6 @@ class Client:
         log.debug("unstuck: %s", type(error).__name__)
 
     # Events.
-
-    def _event(
-        self, session: str, agent: str, round: str, usage: Usage | None, state_hash: str, call_id: str
-    ) -> event_pb.Event:
-        # Without a time: the service takes calls that are 50 ms apart or less for one round.
-        event = event_pb.Event(
-            session_id=session, event_id=call_id[:128] or uuid.uuid4().hex, agent_id=agent, round_id=round[:128],
-            state_hash=state_hash,
-        )
-        if usage is not None:
-            event.usage.input_tokens = max(0, usage.input_tokens)
-            event.usage.output_tokens = max(0, usage.output_tokens)
-            event.usage.cost_usd = max(0.0, usage.cost_usd)
-            event.usage.cached_input_tokens = min(max(0, usage.cached_input_tokens), event.usage.input_tokens)
-        return event
-
-    def _call_event(
-        self, session: str, tool: str, args: object, result: object, error: object, agent: str, round: str,
-        call_id: str, usage: Usage | None, state_hash: str, content_hash: str, refused: bool,
-    ) -> event_pb.Event:
-        event = self._event(session, agent, round, usage, state_hash, call_id)
-        call = event.tool_call
-        call.tool = tool
-        _text.set_arguments(call, args)
-        if error is not None:
-            call.error = _text.clean(error)
-        if result is not None:
-            call.result = _text.clean(result)
-        if content_hash:
-            call.content_hash = content_hash
-        if refused:
-            call.outcome = event_pb.OUTCOME_BLOCKED
-        elif error is not None:
-            call.outcome = event_pb.OUTCOME_ERROR
-        else:
-            call.outcome = event_pb.OUTCOME_OK
-        return event
-
-    def _turn_event(self, session: str, role: str, text: str, agent: str, usage: Usage | None) -> event_pb.Event:
-        event = self._event(session, agent, "", usage, "", "")
-        event.turn.role = ROLES[role]
-        event.turn.text = _text.clean(text)
-        return event
 
     def _send(self, event: event_pb.Event) -> Verdict | None:
         self._recorded += 1
@@ -532,15 +438,16 @@ class Client:
 
     def _may_wait(self) -> bool:
         """Whether an answer can be expected before the deadline."""
-        if self._events.down or self._closed:
+        if self._events.down or self._closed or self._events.is_own_thread():
             return False
         if self._missed_in_a_row < MISSED_MAX:
             return True
-        # Events still go out, so their answers tell whether waiting is worth it again.
-        now = time.monotonic()
-        if now < self._pause_until or self._prompt_at <= self._paused_at:
+        # Events still go out, so their answers tell whether waiting is worth it again. Where
+        # there are none, one call finds out.
+        is_prompt = self._prompt_at > self._paused_at or not self._events.pending()
+        if time.monotonic() < self._pause_until or not is_prompt:
             return False
-        self._missed_in_a_row = 0
+        self._missed_in_a_row = MISSED_MAX - 1
         return True
 
     def _stop_waiting(self, item: _Pending) -> None:
@@ -564,11 +471,12 @@ class Client:
             if now - item.sent_at <= self._deadline:
                 self._prompt_at = now
             with self._lock:
-                verdict = self._note(item.message.session_id, item.message.agent_id, result)
+                state = self._states.of(item.message.session_id, item.message.agent_id)
+                verdict = state.note(result)
                 done, item.done = item.done, None
                 if done is None:
                     # Nobody waits any more: the next call of the session gets it.
-                    self._state(item.message.session_id, item.message.agent_id).missed = verdict
+                    state.missed = verdict
                 item.verdict = verdict
                 item.answered = True
             if result.state_lost and item.message.session_id in self._profiles:
@@ -576,51 +484,17 @@ class Client:
             if done is not None:
                 done()
 
-    def _note(self, session: str, agent: str, result: Any) -> Verdict | None:
-        """Remembers what holds for the session, and returns what to do."""
-        state = self._state(session, agent)
-        verdict = from_proto(result.action, result.verdict)
-        self._set_standing(state, result.standing if result.HasField("standing") else None)
-        missed, state.missed = state.missed, None
-        if verdict is None and missed is not None and missed.verdict_id == state.verdict_id:
-            verdict = missed
-        if verdict is not None and verdict.action is Action.TERMINATE:
-            state.terminated = verdict
-        elif state.action is not Action.TERMINATE:
-            state.terminated = None
-        return verdict
-
-    def _set_standing(self, state: _State, standing: verdict_pb.Standing | None) -> None:
-        state.action = known(standing.action) if standing else None
-        state.blocked = frozenset(standing.blocked) if standing else frozenset()
-        state.verdict_id = standing.verdict_id if standing else ""
-
     def _pushed(self, result: Any) -> None:
         verdict = from_proto(result.action or result.verdict.action, result.verdict)
         if verdict is None:
             return
         with self._lock:
-            state = self._state(result.session_id or verdict.session, verdict.agent)
-            state.action = verdict.action
-            if verdict.action is Action.TERMINATE:
-                state.terminated = verdict
+            self._states.of(result.session_id or verdict.session, verdict.agent).note_push(verdict)
         for function in self._push:
             try:
                 function(verdict)
             except Exception as error:
                 self._failed(error)
-
-    def _state(self, session: str, agent: str) -> _State:
-        """The lock is held."""
-        place = (session, agent)
-        state = self._states.get(place)
-        if state is None:
-            state = self._states[place] = _State()
-            while len(self._states) > SESSIONS_MAX:
-                self._states.popitem(last=False)
-        else:
-            self._states.move_to_end(place)
-        return state
 
     def _receive_delta(self, response: Any, _: list[Item]) -> None:
         verdict = from_proto(response.action, response.verdict)
@@ -631,7 +505,7 @@ class Client:
                 cell[0] = verdict
             elif cell is None and verdict is not None:
                 # The text had ended: the session's next call gets it.
-                self._state(response.session_id, response.agent_id).missed = verdict
+                self._states.of(response.session_id, response.agent_id).missed = verdict
 
     # Checks.
 
@@ -641,11 +515,10 @@ class Client:
         if terminated is not None:
             return True, terminated
         with self._lock:
-            state = self._states.get((session, agent))
-            action = state.action if state else None
-            blocked = state is not None and bool(state.blocked) and _text.call_key(tool, args) in state.blocked
-        if state is not None and (action is None or action < Action.ASK):
-            return True, None
+            state = self._states.find(session, agent)
+            if state is not None and state.allows_all:
+                return True, None
+            blocked = state is not None and state.refuses(tool, args)
         refusal = Verdict(Action.BLOCK, pattern="this call is part of a loop", session=session) if blocked else None
         return not self._may_wait(), refusal
 
@@ -655,14 +528,9 @@ class Client:
         return request
 
     def _checked(self, answer: detection_pb.CheckCallResponse, session: str, agent: str) -> Verdict | None:
-        verdict = from_proto(answer.action, answer.verdict)
         with self._lock:
             self._missed_in_a_row = 0
-            state = self._state(session, agent)
-            self._set_standing(state, answer.standing if answer.HasField("standing") else None)
-            if verdict is not None and verdict.action is Action.TERMINATE:
-                state.terminated = verdict
-        return verdict
+            return self._states.of(session, agent).note_check(answer)
 
     def _check_failed(self, error: grpc.RpcError) -> None:
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -677,7 +545,7 @@ class Client:
         profile, labels = self._profiles[session]
         request = session_pb.OpenSessionRequest(session_id=session, profile=profile, labels=labels)
         self._unopened.discard(session)
-        call = self._sessions.OpenSession.future(request, timeout=OPEN_SECS, metadata=self._metadata)
+        call = self._connection.sessions.OpenSession.future(request, timeout=OPEN_SECS, metadata=self._connection.metadata)
 
         def ended(call: Any) -> None:
             # Not what the service refuses: it would be refused again.
@@ -699,7 +567,7 @@ class Client:
             self._unopened.add(session)
             return
         try:
-            self._sessions.OpenSession(request, timeout=self._deadline, metadata=self._metadata)
+            self._connection.sessions.OpenSession(request, timeout=self._deadline, metadata=self._connection.metadata)
         except grpc.RpcError as error:
             self._unopened.add(session)
             self._check_failed(error)
@@ -712,12 +580,11 @@ class Client:
         if self._may_wait() and not self._events.unanswered(lambda item: item.message.session_id == session):
             try:
                 request = session_pb.EndSessionRequest(session_id=session)
-                self._sessions.EndSession(request, timeout=self._deadline, metadata=self._metadata)
+                self._connection.sessions.EndSession(request, timeout=self._deadline, metadata=self._connection.metadata)
             except grpc.RpcError as error:
                 self._check_failed(error)
         with self._lock:
-            for place in [place for place in self._states if place[0] == session]:
-                del self._states[place]
+            self._states.forget(session)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
@@ -733,6 +600,12 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_clients() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 def _after_fork() -> None:

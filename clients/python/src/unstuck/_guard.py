@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
+import threading
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from unstuck._client import Client
+from unstuck._events import Usage
 from unstuck._session import current
 from unstuck._verdict import Action, Refused, Stopped, Verdict
 
+# Of one guard, whose tokens are known; the one that was used longest ago is forgotten.
+RUNS_MAX = 256
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,6 +38,10 @@ class Guard:
         self.agent = agent
         self.stop_at = Action[stop_at]
         self._stopped: Verdict | None = None
+        self._lock = threading.Lock()
+        # Of each run the tokens so far: of the input, of the output, of the input from the cache.
+        self._totals: collections.OrderedDict[object, tuple[object, list[int]]] = collections.OrderedDict()
+        self._unsent = [0, 0, 0]
 
     @property
     def stopped(self) -> Verdict | None:
@@ -47,28 +56,31 @@ class Guard:
 
     def before(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
         """Asks whether a call may be made. A verdict means that it is refused, which is recorded."""
-        verdict = self._refusal(self.client.check(self.session, tool, args, agent=self.agent))
+        verdict = self._refusal(self.stopped or self.client.check(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(self.client.record(
-                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True,
+                usage=self._take_usage(),
             ))
         return verdict
 
     async def abefore(self, tool: str, args: object, *, call_id: str = "", round: str = "") -> Verdict | None:
         """`before`, without blocking the loop."""
-        verdict = self._refusal(await self.client.acheck(self.session, tool, args, agent=self.agent))
+        verdict = self._refusal(self.stopped or await self.client.acheck(self.session, tool, args, agent=self.agent))
         if verdict is not None:
             self._note(await self.client.arecord(
-                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True
+                self.session, tool, args, verdict.text, agent=self.agent, call_id=call_id, round=round, refused=True,
+                usage=self._take_usage(),
             ))
         return verdict
 
     def after(
         self, tool: str, args: object, result: object = None, error: object = None, *, call_id: str = "", round: str = ""
     ) -> str:
-        """Records a call. Returns the text for the model, or nothing."""
+        """Records a call. Returns the text for the model, or nothing. One without a result returned nothing."""
         return self._note(self.client.record(
-            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+            self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
+            usage=self._take_usage(),
         ))
 
     async def aafter(
@@ -76,23 +88,48 @@ class Guard:
     ) -> str:
         """`after`, without blocking the loop."""
         return self._note(await self.client.arecord(
-            self.session, tool, args, result, error, agent=self.agent, call_id=call_id, round=round
+            self.session, tool, args, _ended(result, error), error, agent=self.agent, call_id=call_id, round=round,
+            usage=self._take_usage(),
         ))
 
+    def used(self, run: object, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> None:
+        """Tells how many tokens a run has used so far. What is new goes with the next event.
+
+        `run` is an object that stays the same for the run, or an id of it, or of a single response.
+        """
+        total = [input_tokens or 0, output_tokens or 0, cached_input_tokens or 0]
+        with self._lock:
+            key = run if isinstance(run, str) else id(run)
+            _, before = self._totals.pop(key, (run, [0, 0, 0]))
+            # With the object, so that no other gets its id.
+            self._totals[key] = (run, total)
+            if len(self._totals) > RUNS_MAX:
+                self._totals.popitem(last=False)
+            self._unsent = [unsent + max(0, now - old) for unsent, now, old in zip(self._unsent, total, before)]
+
+    def _take_usage(self) -> Usage | None:
+        with self._lock:
+            unsent, self._unsent = self._unsent, [0, 0, 0]
+        return Usage(unsent[0], unsent[1], cached_input_tokens=unsent[2]) if any(unsent) else None
+
     def _refusal(self, verdict: Verdict | None) -> Verdict | None:
-        """A verdict of `check` that refuses the call: nobody can be asked here, so ASK refuses too."""
+        """A verdict that refuses the call: nobody can be asked here, so ASK refuses too."""
         if verdict is None or verdict < Action.ASK:
             return None
-        if verdict >= Action.TERMINATE:
-            self._stopped = verdict
+        self._note(verdict)
         return verdict
 
     def _note(self, verdict: Verdict | None) -> str:
         if verdict is None:
             return ""
-        if verdict >= self.stop_at:
+        if verdict >= self.stop_at and self._stopped is None:
             self._stopped = verdict
         return verdict.text if verdict >= Action.WARN else ""
+
+
+def _ended(result: object, error: object) -> object:
+    """An empty result is one that can be compared; an unknown one is not."""
+    return "" if result is None and error is None else result
 
 
 @functools.cache
@@ -106,8 +143,22 @@ def appended(result: Any, text: str) -> Any:
     return f"{result}\n\n{text}" if text and isinstance(result, str) else result
 
 
+@overload
+def guarded(
+    function: F, /, *, client: Client | None = None, session: str | None = None, stop_at: str = "ESCALATE",
+    correct: bool = True,
+) -> F: ...
+
+
+@overload
+def guarded(
+    *, client: Client | None = None, session: str | None = None, stop_at: str = "ESCALATE", correct: bool = True
+) -> Callable[[F], F]: ...
+
+
 def guarded(
     function: F | None = None,
+    /,
     *,
     client: Client | None = None,
     session: str | None = None,

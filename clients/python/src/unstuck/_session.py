@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from unstuck._verdict import Verdict
 
 if TYPE_CHECKING:
-    from unstuck._client import Client, Usage
+    from typing_extensions import Unpack
+
+    from unstuck._client import Client
+    from unstuck._events import Usage
 
 current: contextvars.ContextVar[Session | None] = contextvars.ContextVar("unstuck_session", default=None)
+
+
+class CallFields(TypedDict, total=False):
+    """What may be known of a call, as in `Client.record`."""
+
+    agent: str
+    round: str
+    call_id: str
+    usage: Usage | None
+    state_hash: str
+    content_hash: str
+    refused: bool
 
 
 class Session:
@@ -26,11 +41,15 @@ class Session:
         self._labels = labels
         self._before: list[contextvars.Token[Session | None]] = []
 
-    def record(self, tool: str, args: object = None, result: object = None, error: object = None, **more: Any) -> Verdict | None:
+    def record(
+        self, tool: str, args: object = None, result: object = None, error: object = None, **more: Unpack[CallFields]
+    ) -> Verdict | None:
         """`Client.record` in this session."""
         return self.client.record(self.id, tool, args, result, error, **more)
 
-    async def arecord(self, tool: str, args: object = None, result: object = None, error: object = None, **more: Any) -> Verdict | None:
+    async def arecord(
+        self, tool: str, args: object = None, result: object = None, error: object = None, **more: Unpack[CallFields]
+    ) -> Verdict | None:
         """`Client.arecord` in this session."""
         return await self.client.arecord(self.id, tool, args, result, error, **more)
 
@@ -46,9 +65,27 @@ class Session:
         """`Client.turn` in this session."""
         return self.client.turn(self.id, role, text, agent=agent, usage=usage)
 
-    def delta(self, text: str, **more: Any) -> Verdict | None:
+    async def aturn(self, role: str, text: str, *, agent: str = "", usage: Usage | None = None) -> Verdict | None:
+        """`Client.aturn` in this session."""
+        return await self.client.aturn(self.id, role, text, agent=agent, usage=usage)
+
+    def compacted(self, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
+        """`Client.compacted` in this session."""
+        return self.client.compacted(self.id, agent=agent, context_tokens=context_tokens)
+
+    async def acompacted(self, *, agent: str = "", context_tokens: int = 0) -> Verdict | None:
+        """`Client.acompacted` in this session."""
+        return await self.client.acompacted(self.id, agent=agent, context_tokens=context_tokens)
+
+    def delta(
+        self, text: str, *, turn: str = "", agent: str = "", channel: str = "visible", end: bool = False
+    ) -> Verdict | None:
         """`Client.delta` in this session."""
-        return self.client.delta(self.id, text, **more)
+        return self.client.delta(self.id, text, turn=turn, agent=agent, channel=channel, end=end)
+
+    def stopped(self, agent: str = "") -> Verdict | None:
+        """`Client.stopped` in this session."""
+        return self.client.stopped(self.id, agent)
 
     def __enter__(self) -> Session:
         self.client._begin_session(self.id, self._profile, self._labels)

@@ -84,6 +84,9 @@ class Stream(Generic[ItemT]):
         self._changed = threading.Condition(threading.Lock())
         self._waiting: collections.deque[ItemT] = collections.deque()
         self._under_way: dict[int, list[ItemT]] = {}
+        self._items_under_way = 0
+        # The rest of the buffer is for what comes while these wait for their answers.
+        self._items_under_way_max = max(1, buffer // 2)
         self._sequence = 0
         self._generation = 0
         self._call: Any = None
@@ -112,7 +115,11 @@ class Stream(Generic[ItemT]):
     def pending(self) -> int:
         """The number of items without an answer."""
         with self._changed:
-            return len(self._waiting) + sum(map(len, self._under_way.values()))
+            return len(self._waiting) + self._items_under_way
+
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that receives the answers: it cannot wait for one."""
+        return threading.current_thread() is self._thread
 
     def unanswered(self, matches: Callable[[ItemT], bool]) -> bool:
         """Whether an item that matches has no answer yet."""
@@ -120,9 +127,8 @@ class Stream(Generic[ItemT]):
             groups = [self._waiting, *self._under_way.values()]
             return any(matches(item) for group in groups for item in group)
 
-    def close(self, timeout: float) -> None:
-        """Sends what waits, for at most this time, and ends the stream."""
-        until = time.monotonic() + timeout
+    def close(self, until: float) -> None:
+        """Sends what waits, until this time of the monotonic clock, and ends the stream."""
         with self._changed:
             while not self.down and self._thread and (self._waiting or self._under_way):
                 left = until - time.monotonic()
@@ -130,18 +136,20 @@ class Stream(Generic[ItemT]):
                     break
                 self._changed.wait(left)
             self._closed = True
-            self.dropped += len(self._waiting) + sum(map(len, self._under_way.values()))
+            self.dropped += len(self._waiting) + self._items_under_way
             self._waiting.clear()
+            self._under_way.clear()
+            self._items_under_way = 0
             call, thread = self._call, self._thread
             self._changed.notify_all()
         self._sleeping.set()
         if call is not None:
             call.cancel()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(max(0.0, until - time.monotonic()) + 0.1)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _trim(self) -> None:
-        while len(self._waiting) > self._buffer:
+        while len(self._waiting) > max(1, self._buffer - self._items_under_way):
             self._waiting.popleft()
             self.dropped += 1
 
@@ -206,6 +214,7 @@ class Stream(Generic[ItemT]):
         if sequence:
             with self._changed:
                 items = self._under_way.pop(sequence, [])
+                self._items_under_way -= len(items)
         try:
             self._unpack(response, items)
         except Exception as error:
@@ -218,6 +227,7 @@ class Stream(Generic[ItemT]):
         """Puts what was not answered back to the front of the queue, in its order."""
         items = [item for _, group in sorted(self._under_way.items()) for item in group]
         self._under_way.clear()
+        self._items_under_way = 0
         if code in HOPELESS:
             for item in items:
                 item.refusals += 1
@@ -233,6 +243,7 @@ class Stream(Generic[ItemT]):
             with self._changed:
                 while generation == self._generation and (
                     not self._waiting or len(self._under_way) >= REQUESTS_MAX
+                    or self._items_under_way >= self._items_under_way_max
                 ):
                     if self._closed:
                         return
@@ -243,6 +254,7 @@ class Stream(Generic[ItemT]):
                 self._sequence += 1
                 if self._resend:
                     self._under_way[self._sequence] = batch
+                    self._items_under_way += len(batch)
                 request = self._pack(self._sequence, [item.message for item in batch])
             yield request
 
@@ -251,7 +263,8 @@ class Stream(Generic[ItemT]):
         batch: list[ItemT] = []
         size = 0
         now = time.monotonic()
-        while self._waiting and len(batch) < self._max_batch:
+        room = min(self._max_batch, self._items_under_way_max - self._items_under_way)
+        while self._waiting and len(batch) < room:
             item = self._waiting[0]
             size += item.size
             if batch and (size > BATCH_BYTES_MAX or item.refusals):

@@ -8,6 +8,8 @@ from typing import Any
 
 # The service reads the first and last 32 KiB of a text.
 TEXT_END = 32 * 1024
+# Of the id of an event or a round.
+ID_BYTES_MAX = 128
 ARGS_BYTES_MAX = 128 * 1024
 # Arguments that only explain a call, as Member.call_key in verdict.proto lists them.
 EXPLAINING = frozenset(
@@ -30,6 +32,13 @@ def _plain(value: object) -> str:
     if isinstance(value, (dict, list, tuple)):
         return to_json(value)
     return str(value)
+
+
+def bounded_id(given: str) -> str:
+    """An id that the service accepts: of a longer one its hash."""
+    if len(given.encode("utf-8", "replace")) <= ID_BYTES_MAX:
+        return given
+    return hashlib.sha256(given.encode("utf-8", "replace")).hexdigest()
 
 
 def to_json(args: object) -> str:

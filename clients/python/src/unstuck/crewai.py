@@ -62,7 +62,8 @@ def guard(runner: Any, client: Client | None = None, session: str | None = None,
         else:
             result = call.tool_result or ""
             failed = result.lstrip().startswith(FAILED) or detect_tool_failure(call.raw_tool_result) is not None
-            correction = guard.after(call.tool_name, call.tool_input, **{"error" if failed else "result": result})
+            outcome: dict[str, Any] = {"error" if failed else "result": result}
+            correction = guard.after(call.tool_name, call.tool_input, **outcome)
             text = appended(result, correction)
         if stopped := guard.stopped:
             raise _RunStopped(stopped)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from fastapi import HTTPException
 from litellm.integrations.custom_guardrail import CustomGuardrail
 
-from unstuck import _gateway
+from unstuck import _events, _gateway, _text
 from unstuck._client import Client
 from unstuck._gateway import Call, Turn
 from unstuck._guard import default_client
@@ -106,12 +106,12 @@ class Guard(CustomGuardrail):
 
     def _event(self, session: str, agent: str, entry: Call | Turn) -> event_pb.Event:
         if isinstance(entry, Turn):
-            event = self.client._turn_event(session, entry.role, entry.text, agent, None)
-            event.event_id = entry.id[:128]
+            event = _events.turn(session, entry.role, entry.text, agent)
+            event.event_id = _text.bounded_id(entry.id)
             return event
         error, result = (entry.text, None) if entry.failed else (None, entry.text)
-        event = self.client._call_event(
-            session, entry.tool, entry.args, result, error, agent, entry.round, entry.id, None, "", "", False
+        event = _events.call(
+            session, entry.tool, entry.args, result, error, agent=agent, round=entry.round, call_id=entry.id
         )
         if entry.failed is None:
             # The service reads the exit code in a result.

@@ -39,16 +39,26 @@ def guard(agent: Any, client: Client | None = None, session: str | None = None, 
         if verdict := guard.stopped:
             raise _RunStopped(verdict)
 
+    def round_of(context: Any) -> str:
+        # The calls of one response of the model are made before the next request.
+        return f"{id(context.usage):x}-{context.usage.requests}"
+
     async def before(data: Any) -> ToolGuardrailFunctionOutput:
-        context = data.context
-        verdict = await guard.abefore(context.tool_name, context.tool_arguments, call_id=context.tool_call_id)
+        context, used = data.context, data.context.usage
+        cached = getattr(used.input_tokens_details, "cached_tokens", 0)
+        guard.used(used, used.input_tokens, used.output_tokens, cached)
+        verdict = await guard.abefore(
+            context.tool_name, context.tool_arguments, call_id=context.tool_call_id, round=round_of(context)
+        )
         raise_if_stopped()
         return ToolGuardrailFunctionOutput.reject_content(verdict.text) if verdict else ToolGuardrailFunctionOutput.allow()
 
     async def after(data: Any) -> ToolGuardrailFunctionOutput:
         context, output = data.context, data.output
         outcome = {"error" if output == failure else "result": output}
-        text = await guard.aafter(context.tool_name, context.tool_arguments, call_id=context.tool_call_id, **outcome)
+        text = await guard.aafter(
+            context.tool_name, context.tool_arguments, call_id=context.tool_call_id, round=round_of(context), **outcome
+        )
         raise_if_stopped()
         if text and isinstance(output, str):
             return ToolGuardrailFunctionOutput.reject_content(appended(output, text))
