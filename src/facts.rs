@@ -252,8 +252,10 @@ impl FactExtractor {
         } = self.read_texts(call);
         let result_text = texts.result.as_deref();
         let runs = action.class == ToolClass::Execute || traits.is_run;
-        let is_file = matches!(action.class, ToolClass::Read | ToolClass::Search);
-        let outcome = self.effective_outcome([runs, is_file], call, &texts, &result);
+        // A file may hold an error, and a command may ask a server that answers with one.
+        let is_data = matches!(action.class, ToolClass::Read | ToolClass::Search)
+            || identity.tool_class.is_none();
+        let outcome = self.effective_outcome([runs, is_data], call, &texts, &result);
         let mut answer = match outcome {
             Some(Outcome::Error) => answer::classify(true, result_text),
             _ => self.read_answer(&result, result_text),

@@ -636,7 +636,6 @@ fn moment(index: i32) -> EventPosition {
         progress: 0,
         state_changes: 0,
         calls: 0,
-        new_results: 0,
         round: None,
     }
 }
@@ -655,12 +654,12 @@ fn observations() -> (Vec<Observation>, History) {
             at: EventPosition {
                 progress: index as u32 / 4,
                 calls: index as u32,
-                new_results: 0,
                 ..moment(index)
             },
             body: ObservationBody::Call(made.facts),
             usage: UsageDelta::default(),
             world_moves: 0,
+            new_results: 0,
             capacities: Capacities::default(),
         };
         let words = CallText {
@@ -708,6 +707,7 @@ where
             body: ObservationBody::Turn(facts),
             usage: UsageDelta::default(),
             world_moves: 0,
+            new_results: 0,
             capacities: Capacities::default(),
         };
         history.push(

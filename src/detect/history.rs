@@ -91,6 +91,8 @@ pub struct TurnEntry {
     pub tokens: Sig,
     /// It contains an action.
     pub acted: bool,
+    /// [`Observation::new_results`] at the turn.
+    pub new_results: u16,
     cost: Cost,
 }
 
@@ -216,7 +218,9 @@ impl History {
     pub fn push(&mut self, now: &mut Observation, cost: Cost, text: &CallText<'_>) {
         match &mut now.body {
             ObservationBody::Call(facts) => self.push_call(now.at, facts, cost, text),
-            ObservationBody::Turn(facts) => self.push_turn(now.at, facts, cost),
+            ObservationBody::Turn(facts) => {
+                self.push_turn(now.at, now.new_results, facts, cost);
+            }
             ObservationBody::Marker {
                 kind: MarkerKind::Compaction,
                 ..
@@ -281,7 +285,13 @@ impl History {
     }
 
     /// Empty turns are only counted.
-    fn push_turn(&mut self, at: EventPosition, facts: &mut TurnFacts, cost: Cost) {
+    fn push_turn(
+        &mut self,
+        at: EventPosition,
+        new_results: u16,
+        facts: &mut TurnFacts,
+        cost: Cost,
+    ) {
         let history = self.turn_history.get_or_insert_default();
         history.turn_count = history.turn_count.saturating_add(1);
         if facts.sketch.is_empty() {
@@ -298,6 +308,7 @@ impl History {
             number: history.turn_count,
             tokens: facts.sketch.signature(),
             acted: facts.acts,
+            new_results,
             cost,
         });
         history

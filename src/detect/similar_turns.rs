@@ -193,7 +193,7 @@ impl Detector for SimilarTurns {
         if turn.sketch.is_empty() && settings.empty == EmptyTurnPolicy::Skip {
             return DetectorOutcome::NotApplicable;
         }
-        let repeated = self.observe_repeat(now.at, turn, past, settings);
+        let repeated = self.observe_repeat(now.at, now.new_results, turn, past, settings);
         let restarted = self
             .new_starts
             .observe_new_start(now.at, turn, past, settings);
@@ -324,11 +324,12 @@ impl SimilarTurns {
     fn observe_repeat(
         &mut self,
         now: EventPosition,
+        new_results: u16,
         turn: &TurnFacts,
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        let similar = most_similar(now, turn, past, settings)
+        let similar = most_similar(now, new_results, turn, past, settings)
             .or_else(|| most_similar_without_calls(now, turn, past, settings));
         let Some((similarity, tokens)) = similar else {
             self.streak = 0;
@@ -407,6 +408,7 @@ const INSTRUCTION_WORDS: RangeInclusive<usize> = 4..=16;
 /// The most similar of the last turns: its similarity and its tokens.
 fn most_similar(
     now: EventPosition,
+    new_results: u16,
     turn: &TurnFacts,
     past: &History,
     settings: &Settings,
@@ -434,7 +436,7 @@ fn most_similar(
         .filter(|(_, earlier)| {
             // An agent that directs others may tell them to go on in the same few words.
             let directs = INSTRUCTION_WORDS.contains(&turn.sketch.token_count())
-                && earlier.at.new_results != now.new_results;
+                && earlier.new_results != new_results;
             settings.ignore_progress
                 || !(directs || past.has_new_result_since(earlier.at.index))
         })

@@ -432,7 +432,6 @@ impl Script {
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
                 calls: progress.calls(),
-                new_results: progress.new_results(),
                 round,
             };
             // The detector observes before the history has the event.
@@ -441,6 +440,7 @@ impl Script {
                 body,
                 usage: UsageDelta::default(),
                 world_moves: progress.world_moves(),
+                new_results: progress.new_results(),
                 capacities: Capacities::default(),
             };
             outcomes.push(detector.observe(&now, &past, settings));

@@ -56,6 +56,9 @@ pub struct Observation {
     /// How often a call had moved to another state of the world: another commit, branch
     /// or cluster. What failed before may fail there for another reason.
     pub world_moves: u32,
+    /// How often a call of any agent had returned something new. Counted only while a
+    /// session has several agents.
+    pub new_results: u16,
     /// Bounds the state of the detectors.
     pub capacities: Capacities,
 }
@@ -76,9 +79,6 @@ pub struct EventPosition {
     /// How many calls all agents had made since the last message of the user or the
     /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,
-    /// How often a call of any agent had returned something new. Counted only while a
-    /// session has several agents.
-    pub new_results: u32,
     /// `None`: the event is a round by itself.
     pub round: Option<Sig>,
 }

@@ -191,7 +191,7 @@ impl FactExtractor {
     /// answer is an error and nothing else, unless it is the content of a file.
     pub(super) fn effective_outcome(
         &self,
-        [is_run, is_file]: [bool; 2],
+        [is_run, is_data]: [bool; 2],
         call: &ToolCall,
         texts: &CallTexts<'_>,
         hashes: &TextHashes,
@@ -205,10 +205,10 @@ impl FactExtractor {
             texts.exit_code.is_some_and(|code| code != 0)
                 || self.ask(hashes.raw, Question::ReportsFailedRun, || {
                     failure_report::reports_failed_run(result)
-                        || failure_report::is_error_answer(result)
+                        || !is_data && failure_report::is_error_answer(result)
                 })
         } else {
-            !is_file && failure_report::is_error_answer(result)
+            !is_data && failure_report::is_error_answer(result)
         };
         if has_failed {
             Some(Outcome::Error)

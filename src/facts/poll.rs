@@ -40,6 +40,7 @@ impl FactExtractor {
     ) -> bool {
         /// The rows of a larger table are data.
         const SQL_ANSWER_BYTES_MAX: usize = 160;
+        // Which calls may be polls.
         let is_file_operation = matches!(
             call.operation,
             Some(Operation::Read | Operation::Search | Operation::Write | Operation::Edit)
@@ -64,6 +65,7 @@ impl FactExtractor {
         if !may_poll || is_file_operation || answer.is_empty() {
             return false;
         }
+        // Of a failure only its error can say so.
         if failed {
             let is_pending =
                 texts.exit_code == Some(PENDING_EXIT_CODE) || has_pending_exit_code(answer);

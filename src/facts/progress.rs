@@ -27,7 +27,7 @@ pub struct ProgressCounter {
     /// Calls since the last user message or the start of a run.
     calls: u32,
     /// Calls of any of several agents that returned something new.
-    new_results: u32,
+    new_results: u16,
     state: Option<Sig>,
     /// The latest content of each path, or the call that wrote it if no content was sent;
     /// oldest path first.
@@ -67,7 +67,7 @@ impl ProgressCounter {
         self.calls = self.calls.saturating_add(1);
     }
 
-    pub fn new_results(&self) -> u32 {
+    pub fn new_results(&self) -> u16 {
         self.new_results
     }
 

@@ -89,6 +89,9 @@ mod tests {
         assert_eq!(edit("text", "", "new", true), None);
         let long = "x".repeat(100_000);
         assert_eq!(edit(&long, "x", &long, true), None);
+        // 10 MB from 12 KB.
+        let text = "x ".repeat(1_000);
+        assert_eq!(edit(&text, "x", &"y".repeat(10_000), true), None);
         let edited_bytes = |text_bytes| {
             let text = "x".repeat(text_bytes);
             let edited = edit(&text, "xx", "y", false)?;

@@ -112,7 +112,6 @@ fn moment(index: i32, secs: u64) -> EventPosition {
         progress: 0,
         state_changes: 0,
         calls: 0,
-        new_results: 0,
         round: None,
     }
 }

@@ -341,6 +341,7 @@ mod tests {
     fn event(index: usize, body: ObservationBody, round: Option<char>) -> Observation {
         Observation {
             world_moves: 0,
+            new_results: 0,
             capacities: crate::domain::Capacities::default(),
             at: EventPosition {
                 index: index as i32,
@@ -348,7 +349,6 @@ mod tests {
                 progress: 0,
                 state_changes: 0,
                 calls: 0,
-                new_results: 0,
                 round: round.map(sig),
             },
             body,

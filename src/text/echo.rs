@@ -106,8 +106,11 @@ impl EchoTokens {
                 }
                 continue;
             }
-            filter.add(token.text);
             let after = args.get(token.start + token.text.len()..);
+            if is_common_word(token.text) {
+                continue;
+            }
+            filter.add(token.text);
             if after.is_some_and(is_end_of_name) {
                 names.push(hash_token(token.text));
             } else {
@@ -197,6 +200,12 @@ impl EchoTokens {
                     .take(SLASHES_MAX)
                     .any(|at| text.get(at + 1..).is_some_and(is_token))
     }
+}
+
+/// Whether a word is so short that an answer has it by chance: "is", "the".
+fn is_common_word(token: &str) -> bool {
+    const BYTES_MAX: usize = 3;
+    token.len() <= BYTES_MAX && token.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
 /// Whether a number is the whole value of an argument in JSON, with or without quotes. A

@@ -107,7 +107,6 @@ fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
             progress: 0,
             state_changes: 0,
             calls: 0,
-            new_results: 0,
             round,
         };
         Box::new(ModelCall {
@@ -135,6 +134,7 @@ impl ModelCall {
             body: ObservationBody::Call(self.facts.clone()),
             usage: UsageDelta::default(),
             world_moves: 0,
+            new_results: 0,
             capacities: crate::domain::Capacities::default(),
         };
         let [tool, target, event_id] = &self.names;

@@ -253,7 +253,6 @@ impl Session {
                 return self.run_budget_and_rules(obs, ctx);
             }
         };
-        // Update the progress of the session.
         let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
         self.progress.record_figures(&mut facts);

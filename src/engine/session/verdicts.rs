@@ -112,12 +112,12 @@ impl Session {
                 progress: self.progress.count(),
                 state_changes: self.progress.state_changes(),
                 calls: self.progress.calls(),
-                new_results: self.progress.new_results(),
                 round: obs.round,
             },
             body,
             usage: used,
             world_moves: self.progress.world_moves(),
+            new_results: self.progress.new_results(),
             capacities: crate::domain::Capacities::default(),
         };
         let is_one_of_several = self.agents.len() > 1;
