@@ -3,6 +3,7 @@
 //!
 //! Uses: domain, auth, secret, engine, store, cluster, notify, telemetry, server, api, console, hooks, config.
 
+mod http_routes;
 mod maintenance;
 mod notifications;
 mod open_store;
@@ -51,6 +52,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
+use http_routes::http_routes;
 use maintenance::maintain;
 use resources::Resources;
 use session_saver::SessionSaver;
@@ -338,22 +340,6 @@ fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, Start
     let metrics = Metrics::with_names(detectors, notifier.names(), hooks::metric_names())?;
     metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
     Ok(metrics)
-}
-
-/// The console and the hooks of agents, on one port.
-fn http_routes(
-    dependencies: console::ConsoleDependencies,
-    server: Arc<ServerContext>,
-    limits: console::Limits,
-    hooks: hooks::Settings,
-    hosts: console::AllowedHosts,
-) -> Router {
-    let hook_dependencies = hooks::HookDependencies {
-        api: dependencies.api.clone(),
-        server,
-    };
-    let hook_routes = hooks::routes(hook_dependencies, hooks, hosts.clone(), clock::now());
-    console::routes(dependencies, limits, hosts).merge(hook_routes)
 }
 
 fn trace_calls(server: Server, is_traced: bool) -> Server {

@@ -33,7 +33,7 @@ def test_behind_a_proxy_a_killed_replica_loses_nothing(proxy, tmp_path, redis, s
     with Cluster(tmp_path, redis.url, patient=True) as cluster:
         with kind(tmp_path / proxy, configuration(name, cluster, port), port) as front:
             # Six brokers know only the proxy.
-            with start_load([f"{LOOPBACK}:{port}"] * 6, move_every=30) as load:
+            with start_load([f"{LOOPBACK}:{port}"] * 6) as load:
                 load.wait_for_events(900)
                 for replica in cluster:
                     wait_for(lambda: replica.metric("unstuck_events_total") > 0, f"{replica.name} gets events")

@@ -47,7 +47,7 @@ def test_a_stopped_replica_saves_its_sessions_first(cluster, start_load):
 
 def test_a_rolling_restart_under_load_loses_nothing(cluster, start_load):
     """As a StatefulSet does it: the next replica is stopped when the one before is ready."""
-    with start_load(cluster, move_every=40) as load:
+    with start_load(cluster) as load:
         for replica in [*cluster, *cluster]:
             load.wait_for_events(200)
             assert replica.terminate() == 0

@@ -110,7 +110,7 @@ def url_of(redis):
 
 def test_the_deployed_user_may_do_what_is_needed(tmp_path, guarded, start_load):
     with Cluster(tmp_path, url_of(guarded), patient=True) as cluster:
-        with start_load(cluster, move_every=10) as load:
+        with start_load(cluster, stay=True) as load:
             load.wait_for_events(900)
             cluster[0].kill()
             load.wait_for_events(300)
