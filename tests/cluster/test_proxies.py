@@ -8,7 +8,6 @@ from conftest import ROOT
 from servers import LOOPBACK, Envoy, Nginx, free_port, wait_for
 from replicas import Cluster
 
-DEPLOYED = {"envoy": (Envoy, "envoy.yaml"), "nginx": (Nginx, "nginx.conf")}
 
 
 def configuration(name, cluster, port):

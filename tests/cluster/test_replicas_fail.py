@@ -1,9 +1,6 @@
 """Replicas that are killed, stopped, frozen and replaced while brokers send events."""
 
-import itertools
 import threading
-
-import pytest
 
 from load import SCRIPT, answer, event
 from peer import DEADLINE_SECS, detection_pb
@@ -75,23 +72,6 @@ def test_a_replica_that_was_frozen_throws_its_old_copies_away(cluster, start_loa
     report.check()
     assert [answer(result) for result in answers] == load.expected
     assert report.reconnects >= 1 and a.metric("unstuck_cluster_fenced_total") >= 1
-
-
-@pytest.mark.parametrize("tail_max", [0, 1, 16])
-def test_each_event_of_a_session_goes_to_another_replica(tmp_path, redis, expected, tail_max):
-    settings = {"UNSTUCK__CLUSTER__TAIL_MAX": str(tail_max)}
-    with Cluster(tmp_path, redis.url, settings, patient=True) as cluster:
-        for run in range(3):
-            ways = zip(itertools.cycle(cluster), range(len(SCRIPT)))
-            answers = [answer(record(replica, f"wanders-{run}", step)) for replica, step in ways]
-            assert answers == expected
-        # An event that was counted by another replica is recognised by its id.
-        again = record(cluster[2], "wanders-0", 3)
-        first = record(cluster[0], "twice", 0)
-        second = record(cluster[1], "twice", 0)
-        assert again.action == expected[-1].action
-        assert (first.event_index, first.duplicate) == (0, False)
-        assert (second.event_index, second.duplicate) == (0, True)
 
 
 def test_two_replicas_count_one_session_at_the_same_time(cluster):

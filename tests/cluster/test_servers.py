@@ -18,12 +18,6 @@ LOGIN = "unstuck:p%2Fss"
 
 
 @contextlib.contextmanager
-def plain(folder, server):
-    with Redis(folder / "redis", USER, server=server) as redis:
-        yield f"redis://{LOGIN}@{LOOPBACK}:{redis.port}", {}, [redis]
-
-
-@contextlib.contextmanager
 def encrypted(folder):
     """TLS with a private authority; no client gets in without a password."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,8 +72,6 @@ def raw(node, *command):
 
 
 SERVERS = {
-    "redis-6.2": lambda folder: plain(folder, "redis-6.2"),
-    "valkey": lambda folder: plain(folder, "valkey"),
     "tls": encrypted,
     "sentinel": watched_by_sentinel,
     "cluster-of-three": cluster_of_three,

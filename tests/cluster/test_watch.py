@@ -1,7 +1,6 @@
 """Watching verdicts of all replicas, on any of them."""
 
 import threading
-import time
 
 import grpc
 import pytest
