@@ -1,13 +1,14 @@
-"""The configurations of deploy/ for Envoy and nginx, in front of three replicas."""
+"""The configurations of deploy/ for nginx, in front of three replicas."""
 
 import re
 
 import pytest
 
 from conftest import ROOT
-from servers import LOOPBACK, Envoy, Nginx, free_port, wait_for
+from servers import LOOPBACK, Nginx, free_port, wait_for
 from replicas import Cluster
 
+DEPLOYED = {"nginx": (Nginx, "nginx.conf")}
 
 
 def configuration(name, cluster, port):
