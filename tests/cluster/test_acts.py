@@ -44,43 +44,12 @@ def test_a_termination_reaches_the_streams_of_all_replicas(cluster):
             assert result.action == ACTION_TERMINATE and result.verdict.verdict_id == verdict.verdict_id
 
 
-def test_the_next_event_anywhere_is_answered_with_the_termination(cluster):
-    """Also where the session was never seen, and while the news is still on its way."""
-    a, b, c = cluster
-    for number in range(50):
-        session_id = f"s{number}"
-        record(a, session_id, 0)
-        verdict = c.terminate_session(session_id)
-        for replica in (b, a):
-            result = record(replica, session_id, 1)
-            assert result.action == ACTION_TERMINATE and result.verdict.verdict_id == verdict.verdict_id
-        check = detection_pb.CheckCallRequest(session_id=session_id, tool="read_file", args_json="{}")
-        assert b.detection.CheckCall(check, timeout=DEADLINE_SECS).action == ACTION_TERMINATE
-
-
 def test_a_termination_by_a_detector_holds_everywhere(cluster):
     a, b, c = cluster
     last = [record(a, "loops", step) for step in range(len(SCRIPT))][-1]
     assert last.action == ACTION_TERMINATE
     for replica in (b, c):
         assert record(replica, "loops", 0, event_id="new").verdict.verdict_id == last.verdict.verdict_id
-
-
-def test_a_reset_lifts_a_termination_of_another_replica(cluster):
-    a, b, c = cluster
-    for number in range(20):
-        session_id = f"s{number}"
-        record(a, session_id, 0)
-        first = a.terminate_session(session_id)
-        reset = b.reset_session(session_id)
-        assert reset.verdict_id > first.verdict_id
-        assert record(c, session_id, 1).event_index == 0
-        assert record(b, session_id, 2).event_index == 1
-        wait_for(lambda: record(a, session_id, 3).action != ACTION_TERMINATE, "a knows of the reset")
-        # And again, from another one.
-        second = c.terminate_session(session_id)
-        assert second.verdict_id > reset.verdict_id
-        assert record(b, session_id, 4).verdict.verdict_id == second.verdict_id
 
 
 def test_a_sub_agent_that_was_terminated_is_so_everywhere(cluster):
@@ -110,16 +79,6 @@ def test_a_snooze_holds_everywhere(cluster):
 def has_snooze(replica, session_id):
     request = session_pb.GetSessionRequest(session_id=session_id)
     return replica.sessions.GetSession(request, timeout=DEADLINE_SECS).session.HasField("snoozed_until")
-
-
-def test_an_ended_session_is_over_for_all(cluster):
-    a, b, c = cluster
-    for step in range(5):
-        record(a, "short", step)
-    ended = b.sessions.EndSession(session_pb.EndSessionRequest(session_id="short"), timeout=DEADLINE_SECS).session
-    assert ended.events == 5
-    assert record(c, "short", 5).event_index == 0
-    assert record(a, "short", 6).event_index == 1
 
 
 def test_profile_and_labels_go_with_the_session(cluster):
