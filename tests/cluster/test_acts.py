@@ -188,19 +188,6 @@ def test_webhooks_are_delivered_by_one_replica_at_a_time(tmp_path, redis, receiv
         assert len({body["id"] for body in got}) == 50
 
 
-def test_a_termination_is_refused_by_nobody_who_was_away(cluster):
-    """A replica that was frozen while sessions were terminated answers with the terminations."""
-    a, _, c = cluster
-    ids = [f"s{number}" for number in range(100)]
-    for session_id in ids:
-        record(a, session_id, 0)
-    a.freeze()
-    verdicts = {session_id: c.terminate_session(session_id).verdict_id for session_id in ids}
-    a.thaw()
-    for session_id in ids:
-        assert record(a, session_id, 1).verdict.verdict_id == verdicts[session_id]
-
-
 def test_a_terminated_session_cannot_be_opened_elsewhere(cluster):
     a, b, _ = cluster
     a.terminate_session("over")
