@@ -39,7 +39,7 @@ pub use progress::ProgressCounter;
 use crate::{
     domain::{
         AnswerKind, Args, CallFacts, CallKey, CallKind, Event, EventBody, Operation, Outcome,
-        ProgramWords, RepetitionSettings, Role, Sig, ToolCall, TurnFacts,
+        RepetitionSettings, Role, Sig, ToolCall, TurnFacts,
     },
     text::{
         HashKey, Model, PhraseMatcher, ack,
@@ -334,10 +334,6 @@ impl FactExtractor {
         let (response, error) = self.answer_signatures(call, &returned, &identity);
 
         // What the detectors compare.
-        let is_program = (answer.is_datum || answer.found_nothing)
-            && (action.class == ToolClass::Execute || traits.runs_sql);
-        let asked = line.map_or(Some(&*identity.target), |_| None);
-        let names_object = classify::names_object(answer.kind, action.class, traits, asked);
         let facts = CallFacts {
             kind,
             is_wait: action.class == ToolClass::Poll,
@@ -356,12 +352,7 @@ impl FactExtractor {
             loose_args: identity.loose_args,
             unordered_args: identity.unordered_args,
             arg_words: identity.arg_words.clone(),
-            program: match line {
-                _ if is_program => identity.program,
-                _ if !names_object => ProgramWords::default(),
-                Some(_) => identity.program,
-                None => identity.program.with_tool(identity.tool),
-            },
+            program: classify::object_words(&identity, answer),
             query_words: identity.query_words.clone(),
             outcome: returned.outcome,
             masked_outcome: returned.signatures.masked,

@@ -9,8 +9,8 @@ use super::{
     check_count,
 };
 use crate::domain::{
-    AnswerKind, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
-    Operation, Sig,
+    AnswerKind, CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding,
+    Observation, Operation, Sig,
 };
 
 /// Fires when: one call with the same outcome occurs `count` times in the window,
@@ -199,10 +199,7 @@ fn may_change_unseen(facts: &CallFacts) -> bool {
     let is_silent_run = facts.operation == Operation::Execute && facts.answer == AnswerKind::Empty;
     // A receipt has no response.
     let is_act = facts.operation == Operation::Other && facts.may_act && facts.response.is_none();
-    !facts.failed()
-        && !facts.changed_nothing
-        && facts.state.is_none()
-        && (is_silent_run || is_act)
+    !facts.failed() && !facts.changed_nothing && facts.state.is_none() && (is_silent_run || is_act)
 }
 
 /// Whether the previous equal call returned something else. The response of a

@@ -315,7 +315,9 @@ impl ReadLoop {
         let is_new = match facts.lines {
             // What was read of the file is unknown.
             None if facts.may_read_part => !was_returned(path, facts, past),
-            lines => coverage.lines.insert(lines.unwrap_or((1, WHOLE_FILE_LINES))),
+            lines => coverage
+                .lines
+                .insert(lines.unwrap_or((1, WHOLE_FILE_LINES))),
         };
         if is_new {
             self.stale_reads.clear();
@@ -352,11 +354,9 @@ fn outcome_changed(path: Sig, facts: &CallFacts, past: &History) -> bool {
 
 /// Whether an earlier read of the file returned the same.
 fn was_returned(path: Sig, facts: &CallFacts, past: &History) -> bool {
-    past.calls_on_target(path, History::CALLS_MAX)
-        .any(|entry| {
-            entry.operation == Operation::Read
-                && entry.masked_outcome == facts.masked_outcome.tag()
-        })
+    past.calls_on_target(path, History::CALLS_MAX).any(|entry| {
+        entry.operation == Operation::Read && entry.masked_outcome == facts.masked_outcome.tag()
+    })
 }
 
 fn build_finding(

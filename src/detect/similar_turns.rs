@@ -437,8 +437,7 @@ fn most_similar(
             // An agent that directs others may tell them to go on in the same few words.
             let directs = INSTRUCTION_WORDS.contains(&turn.sketch.token_count())
                 && earlier.new_results != new_results;
-            settings.ignore_progress
-                || !(directs || past.has_new_result_since(earlier.at.index))
+            settings.ignore_progress || !(directs || past.has_new_result_since(earlier.at.index))
         })
         .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))

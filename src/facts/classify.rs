@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use super::{
     FactExtractor, OutcomeFacts,
     args::NotableArguments,
+    identity::CallIdentity,
     outcome::{CallTexts, TextHashes},
     poll,
     readings::Question,
 };
 use crate::{
-    domain::{AnswerKind, CallKind, Outcome, ToolCall},
-    text::{failure_report, outage, sql},
+    domain::{AnswerKind, CallKind, Outcome, ProgramWords, ToolCall},
+    text::{answer::AnswerReading, failure_report, outage, sql},
     tools::{
         ToolClass, command_effect,
         shell::{self, ShellCommand},
@@ -138,23 +139,38 @@ fn classify_shell_call<'a>(
     }
 }
 
-/// Whether calls with this answer may each be about an object of its own: a check, a look at
-/// a file. `asked` is what a tool was asked for; `None`: a command line.
-pub(super) fn names_object(
-    answer: AnswerKind,
-    class: ToolClass,
-    traits: &ToolTraits,
-    asked: Option<&str>,
-) -> bool {
+/// The words of a call by which it is told whether it is about another object, if those
+/// about other objects may have its answer: a short datum, nothing, "all is well".
+pub(super) fn object_words(identity: &CallIdentity, answer: AnswerReading) -> ProgramWords {
     /// More words are a question, which can be asked in others.
     const NAME_WORDS_MAX: usize = 2;
-    let is_name = || asked.is_none_or(|text| text.split_whitespace().nth(NAME_WORDS_MAX).is_none());
-    match (answer, class) {
+    let (class, traits) = (identity.action.class, &identity.traits);
+    let is_shell = identity.tool_class.is_none();
+    if (answer.is_datum || answer.found_nothing) && (class == ToolClass::Execute || traits.runs_sql)
+    {
+        return identity.program;
+    }
+    let is_name = || {
+        is_shell
+            || identity
+                .target
+                .split_whitespace()
+                .nth(NAME_WORDS_MAX)
+                .is_none()
+    };
+    let names_object = match (answer.kind, class) {
         (AnswerKind::Substantial, ToolClass::Execute) => true,
         (AnswerKind::Substantial, ToolClass::Other) => traits.is_read_only && is_name(),
-        (AnswerKind::Substantial, ToolClass::Search) => asked.is_none(),
+        (AnswerKind::Substantial, ToolClass::Search) => is_shell,
         (AnswerKind::Brief, ToolClass::Search) => is_name(),
         _ => false,
+    };
+    if !names_object {
+        ProgramWords::default()
+    } else if is_shell {
+        identity.program
+    } else {
+        identity.program.with_tool(identity.tool)
     }
 }
 

@@ -35,7 +35,7 @@ fn hooks() -> (Arc<Hooks>, Arc<Engine>) {
         api: Api::new(engine.clone(), store, server.clone()),
         server,
     };
-    let hooks = Hooks::new(deps, settings, SystemTime::now());
+    let hooks = Hooks::new(deps, settings, SystemTime::UNIX_EPOCH);
     (Arc::new(hooks), engine)
 }
 

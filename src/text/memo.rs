@@ -111,8 +111,11 @@ impl Default for Memo {
 /// The same for shared values, each set under a lock.
 #[derive(Debug)]
 pub(crate) struct SharedMemo<T> {
-    sets: Box<[Mutex<[Option<SharedEntry<T>>; 2]>]>,
+    sets: Box<[Mutex<SharedSet<T>>]>,
 }
+
+/// The newer one first.
+type SharedSet<T> = [Option<SharedEntry<T>>; 2];
 
 #[derive(Debug)]
 struct SharedEntry<T> {
