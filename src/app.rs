@@ -147,12 +147,9 @@ impl App {
         let http = BoundSocket::bind("server.http", addresses.http)?;
 
         // Load what the configuration refers to, and create the metrics.
-        let Resources {
-            auth,
-            tls,
-            notifier,
-        } = Resources::new(&config)?;
-        let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
+        let resources = Resources::new(&config)?;
+        let (auth, tls) = (Arc::new(resources.auth), resources.tls.map(Arc::new));
+        let notifier = resources.notifier;
         let webhook_keys = Arc::new(notifier.webhook_keys());
         let metrics = Arc::new(create_metrics(&config, &notifier)?);
 
@@ -251,10 +248,9 @@ impl App {
     /// end with a reason, and calls that are still open at the deadline are dropped.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         // Read before serving starts: notifications begin after this verdict.
-        let last_verdict = self.store.last_verdict_id();
-        self.notifier
-            .save_first_cursors(&self.store, last_verdict)
-            .await;
+        let store = self.store.clone();
+        let last_verdict = store.last_verdict_id();
+        self.notifier.save_first_cursors(&store, last_verdict).await;
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
@@ -308,10 +304,13 @@ impl App {
             self.metrics.clone(),
             draining.clone(),
         ));
-        let (engine, store) = (self.engine, &self.store);
-        let watching = reload::watch_tokens(self.auth, engine.clone(), draining.clone());
-        tasks.spawn(watching);
-        maintain(&mut tasks, engine, self.metrics, store, &draining);
+        tasks.spawn(reload::watch_tokens(
+            self.auth,
+            self.engine.clone(),
+            draining.clone(),
+        ));
+        let engine = self.engine;
+        maintain(&mut tasks, engine, self.metrics, &store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
         // Saved sessions are awaited while the service drains, so it stops after that.
         let sharing = self.cluster.clone().map(|it| task::spawn(it.run()));
@@ -328,7 +327,6 @@ impl App {
         let drained = drain_tasks(tasks, deadline).await;
         shared_sessions::leave(self.cluster, sharing, deadline).await?;
         self.saver.save_at_stop(deadline).await;
-        let store = self.store.clone();
         close_store(move || store.close(), deadline).await?;
         maintenance::log_head(&self.store);
         ended.and(drained)
