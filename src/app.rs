@@ -299,16 +299,13 @@ impl App {
         // The background tasks: webhooks, token files, expiry, retention, saved sessions.
         tasks.spawn(notifications::run_notifier(
             self.notifier,
-            (self.store.clone(), self.cluster.clone()),
+            (store.clone(), self.cluster.clone()),
             last_verdict,
             self.metrics.clone(),
             draining.clone(),
         ));
-        tasks.spawn(reload::watch_tokens(
-            self.auth,
-            self.engine.clone(),
-            draining.clone(),
-        ));
+        let (auth, engine) = (self.auth, self.engine.clone());
+        tasks.spawn(reload::watch_tokens(auth, engine, draining.clone()));
         let engine = self.engine;
         maintain(&mut tasks, engine, self.metrics, &store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
@@ -327,10 +324,17 @@ impl App {
         let drained = drain_tasks(tasks, deadline).await;
         shared_sessions::leave(self.cluster, sharing, deadline).await?;
         self.saver.save_at_stop(deadline).await;
-        close_store(move || store.close(), deadline).await?;
-        maintenance::log_head(&self.store);
+        close_and_log(store, deadline).await?;
         ended.and(drained)
     }
+}
+
+/// Writes the rest of the log and logs its head.
+async fn close_and_log(store: Arc<Store>, deadline: Instant) -> Result<(), RunError> {
+    let closing = store.clone();
+    close_store(move || closing.close(), deadline).await?;
+    maintenance::log_head(&store);
+    Ok(())
 }
 
 fn create_metrics(config: &Config, notifier: &Notifier) -> Result<Metrics, StartError> {
