@@ -34,13 +34,20 @@ def wait_for(condition, what):
     raise AssertionError(f"not in time: {what} ({failure or 'the condition is false'})")
 
 
+# Two servers of a test do not get one port before either listens.
+given_ports = set()
+
+
 def free_port():
     """A port that no outgoing connection gets, because a stopped server comes back to it."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.randrange(10_240, lowest)
+        if port in given_ports:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
+            given_ports.add(port)
             return port
 
 
