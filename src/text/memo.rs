@@ -2,8 +2,8 @@
 //!
 //! An agent in a loop makes the same call and receives the same result repeatedly, and
 //! many calls return the same short result. Each of these texts is read once while it is
-//! cached. [`Memo`] holds two numbers without a lock; cost of a look-up: three relaxed
-//! loads and a comparison. [`SharedMemo`] holds any value; cost: an uncontended lock and a
+//! cached. `Memo` holds two numbers without a lock; cost of a look-up: three relaxed
+//! loads and a comparison. `SharedMemo` holds any value; cost: an uncontended lock and a
 //! reference count.
 
 use std::sync::{
