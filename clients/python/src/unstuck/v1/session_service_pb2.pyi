@@ -41,7 +41,7 @@ TIMELINE_KIND_COMPACTION: TimelineKind
 TIMELINE_KIND_NEW_RUN: TimelineKind
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "status", "profile", "labels", "create_time", "last_event_time", "events", "turns", "usage", "agents", "trends", "last_verdicts", "wasted", "abstentions", "termination", "snoozed_until", "trend_samples", "standing", "disobeyed")
+    __slots__ = ("session_id", "status", "profile", "labels", "create_time", "last_event_time", "events", "turns", "usage", "agents", "trends", "last_verdicts", "wasted", "abstentions", "termination", "snoozed_until", "trend_samples", "standing", "disobeyed", "replica")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class Session(_message.Message):
     TREND_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
     DISOBEYED_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     status: SessionStatus
     profile: str
@@ -87,7 +88,8 @@ class Session(_message.Message):
     trend_samples: _containers.RepeatedScalarFieldContainer[float]
     standing: _verdict_pb2.Standing
     disobeyed: _verdict_pb2.Wasted
-    def __init__(self, session_id: _Optional[str] = ..., status: _Optional[_Union[SessionStatus, str]] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_event_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[int] = ..., turns: _Optional[int] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., agents: _Optional[int] = ..., trends: _Optional[_Iterable[_Union[DetectorTrend, _Mapping]]] = ..., last_verdicts: _Optional[_Iterable[_Union[_verdict_pb2.Verdict, _Mapping]]] = ..., wasted: _Optional[_Union[_verdict_pb2.Wasted, _Mapping]] = ..., abstentions: _Optional[_Iterable[_Union[Abstention, _Mapping]]] = ..., termination: _Optional[_Union[_verdict_pb2.Verdict, _Mapping]] = ..., snoozed_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., trend_samples: _Optional[_Iterable[float]] = ..., standing: _Optional[_Union[_verdict_pb2.Standing, _Mapping]] = ..., disobeyed: _Optional[_Union[_verdict_pb2.Wasted, _Mapping]] = ...) -> None: ...
+    replica: str
+    def __init__(self, session_id: _Optional[str] = ..., status: _Optional[_Union[SessionStatus, str]] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_event_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[int] = ..., turns: _Optional[int] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., agents: _Optional[int] = ..., trends: _Optional[_Iterable[_Union[DetectorTrend, _Mapping]]] = ..., last_verdicts: _Optional[_Iterable[_Union[_verdict_pb2.Verdict, _Mapping]]] = ..., wasted: _Optional[_Union[_verdict_pb2.Wasted, _Mapping]] = ..., abstentions: _Optional[_Iterable[_Union[Abstention, _Mapping]]] = ..., termination: _Optional[_Union[_verdict_pb2.Verdict, _Mapping]] = ..., snoozed_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., trend_samples: _Optional[_Iterable[float]] = ..., standing: _Optional[_Union[_verdict_pb2.Standing, _Mapping]] = ..., disobeyed: _Optional[_Union[_verdict_pb2.Wasted, _Mapping]] = ..., replica: _Optional[str] = ...) -> None: ...
 
 class DetectorTrend(_message.Message):
     __slots__ = ("agent_id", "detector", "trend")
@@ -273,7 +275,7 @@ class GetSessionResponse(_message.Message):
     def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., timeline: _Optional[_Iterable[_Union[TimelineEntry, _Mapping]]] = ..., explanations: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token", "status", "labels")
+    __slots__ = ("page_size", "page_token", "status", "labels", "worst_first", "search", "detector", "min_action")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -285,21 +287,56 @@ class ListSessionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    WORST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    DETECTOR_FIELD_NUMBER: _ClassVar[int]
+    MIN_ACTION_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
     status: SessionStatus
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., status: _Optional[_Union[SessionStatus, str]] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    worst_first: bool
+    search: str
+    detector: str
+    min_action: _verdict_pb2.Action
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., status: _Optional[_Union[SessionStatus, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., worst_first: bool = ..., search: _Optional[str] = ..., detector: _Optional[str] = ..., min_action: _Optional[_Union[_verdict_pb2.Action, str]] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
-    __slots__ = ("sessions", "next_page_token", "data_since")
+    __slots__ = ("sessions", "next_page_token", "data_since", "replicas", "counts")
+    class CountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DATA_SINCE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     sessions: _containers.RepeatedCompositeFieldContainer[Session]
     next_page_token: str
     data_since: _timestamp_pb2.Timestamp
-    def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., data_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    replicas: _containers.RepeatedCompositeFieldContainer[Replica]
+    counts: _containers.ScalarMap[str, int]
+    def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., data_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ..., counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class Replica(_message.Message):
+    __slots__ = ("name", "address", "version", "sessions", "events_per_second", "health")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    version: str
+    sessions: int
+    events_per_second: int
+    health: str
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., sessions: _Optional[int] = ..., events_per_second: _Optional[int] = ..., health: _Optional[str] = ...) -> None: ...
 
 class WatchVerdictsRequest(_message.Message):
     __slots__ = ("session_id", "labels", "detector", "min_action", "after_verdict_id")

@@ -130,7 +130,11 @@ export interface Session {
    * nor checked, but counted from 2 seconds after the termination, for what was under way.
    * Absent: nothing.
    */
-  disobeyed: Wasted | undefined;
+  disobeyed:
+    | Wasted
+    | undefined;
+  /** The replica that has the session. Set in lists; empty without a cluster. */
+  replica: string;
 }
 
 export interface Session_LabelsEntry {
@@ -372,6 +376,23 @@ export interface ListSessionsRequest {
   status: SessionStatus;
   /** Only sessions that have all these labels. Empty: any. */
   labels: { [key: string]: string };
+  /**
+   * The worst first instead of by id: only the first page, `page_token` and `labels` are
+   * not used.
+   */
+  worstFirst: boolean;
+  /**
+   * With `worst_first`: only sessions with all these words in their id, their profile or
+   * their labels as `key=value`, in lower case. Empty: any.
+   */
+  search: string;
+  /** With `worst_first`: only sessions whose last verdict is of this detector. Empty: any. */
+  detector: string;
+  /**
+   * With `worst_first`: only sessions whose last verdict has this action or a stronger
+   * one. Unspecified: any.
+   */
+  minAction: Action;
 }
 
 export interface ListSessionsRequest_LabelsEntry {
@@ -381,7 +402,7 @@ export interface ListSessionsRequest_LabelsEntry {
 
 /** A page of sessions. */
 export interface ListSessionsResponse {
-  /** In the order of their ids. */
+  /** In the order of their ids, or the worst first. */
   sessions: Session[];
   /** Where the next page begins. Empty: this is the last. */
   nextPageToken: string;
@@ -389,7 +410,37 @@ export interface ListSessionsResponse {
    * Since when sessions are known: since the store was created or, if a restart could not
    * restore all of them, since that restart. Absent: unknown.
    */
-  dataSince: Timestamp | undefined;
+  dataSince:
+    | Timestamp
+    | undefined;
+  /** The replicas of the cluster, by name. Empty without a cluster. */
+  replicas: Replica[];
+  /**
+   * With `worst_first`: the number of sessions by the name of their status, whatever
+   * `status` asks for.
+   */
+  counts: { [key: string]: number };
+}
+
+export interface ListSessionsResponse_CountsEntry {
+  key: string;
+  value: number;
+}
+
+/** A process of a cluster. */
+export interface Replica {
+  /** Its name and the time of its start. */
+  name: string;
+  /** Where other replicas reach it. Empty: not at all, so lists lack its sessions. */
+  address: string;
+  /** Its version. */
+  version: string;
+  /** Its live sessions. */
+  sessions: number;
+  /** The events that it counts in a second. */
+  eventsPerSecond: number;
+  /** `ok`, or what is wrong. */
+  health: string;
 }
 
 /** Which verdicts to watch. */
@@ -487,6 +538,7 @@ function createBaseSession(): Session {
     trendSamples: [],
     standing: undefined,
     disobeyed: undefined,
+    replica: "",
   };
 }
 
@@ -552,6 +604,9 @@ export const Session: MessageFns<Session> = {
     }
     if (message.disobeyed !== undefined) {
       Wasted.encode(message.disobeyed, writer.uint32(154).fork()).join();
+    }
+    if (message.replica !== "") {
+      writer.uint32(162).string(message.replica);
     }
     return writer;
   },
@@ -734,6 +789,14 @@ export const Session: MessageFns<Session> = {
             message.disobeyed = Wasted.decode(reader, reader.uint32());
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.replica = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -792,6 +855,7 @@ export const Session: MessageFns<Session> = {
     message.disobeyed = (object.disobeyed !== undefined && object.disobeyed !== null)
       ? Wasted.fromPartial(object.disobeyed)
       : undefined;
+    message.replica = object.replica ?? "";
     return message;
   },
 };
@@ -2389,7 +2453,16 @@ export const GetSessionResponse: MessageFns<GetSessionResponse> = {
 };
 
 function createBaseListSessionsRequest(): ListSessionsRequest {
-  return { pageSize: 0, pageToken: "", status: 0, labels: {} };
+  return {
+    pageSize: 0,
+    pageToken: "",
+    status: 0,
+    labels: {},
+    worstFirst: false,
+    search: "",
+    detector: "",
+    minAction: 0,
+  };
 }
 
 export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
@@ -2406,6 +2479,18 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
       ListSessionsRequest_LabelsEntry.encode({ key: key as any, value }, writer.uint32(34).fork()).join();
     });
+    if (message.worstFirst !== false) {
+      writer.uint32(40).bool(message.worstFirst);
+    }
+    if (message.search !== "") {
+      writer.uint32(50).string(message.search);
+    }
+    if (message.detector !== "") {
+      writer.uint32(58).string(message.detector);
+    }
+    if (message.minAction !== 0) {
+      writer.uint32(64).int32(message.minAction);
+    }
     return writer;
   },
 
@@ -2457,6 +2542,38 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
             }
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.worstFirst = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.search = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.detector = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.minAction = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2486,6 +2603,10 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
       },
       {},
     );
+    message.worstFirst = object.worstFirst ?? false;
+    message.search = object.search ?? "";
+    message.detector = object.detector ?? "";
+    message.minAction = object.minAction ?? 0;
     return message;
   },
 };
@@ -2560,7 +2681,7 @@ export const ListSessionsRequest_LabelsEntry: MessageFns<ListSessionsRequest_Lab
 };
 
 function createBaseListSessionsResponse(): ListSessionsResponse {
-  return { sessions: [], nextPageToken: "", dataSince: undefined };
+  return { sessions: [], nextPageToken: "", dataSince: undefined, replicas: [], counts: {} };
 }
 
 export const ListSessionsResponse: MessageFns<ListSessionsResponse> = {
@@ -2574,6 +2695,12 @@ export const ListSessionsResponse: MessageFns<ListSessionsResponse> = {
     if (message.dataSince !== undefined) {
       Timestamp.encode(message.dataSince, writer.uint32(26).fork()).join();
     }
+    for (const v of message.replicas) {
+      Replica.encode(v!, writer.uint32(34).fork()).join();
+    }
+    globalThis.Object.entries(message.counts).forEach(([key, value]: [string, number]) => {
+      ListSessionsResponse_CountsEntry.encode({ key: key as any, value }, writer.uint32(42).fork()).join();
+    });
     return writer;
   },
 
@@ -2614,6 +2741,25 @@ export const ListSessionsResponse: MessageFns<ListSessionsResponse> = {
             message.dataSince = Timestamp.decode(reader, reader.uint32());
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.replicas.push(Replica.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            const entry5 = ListSessionsResponse_CountsEntry.decode(reader, reader.uint32());
+            if (entry5.value !== undefined) {
+              message.counts[entry5.key] = entry5.value;
+            }
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2636,6 +2782,202 @@ export const ListSessionsResponse: MessageFns<ListSessionsResponse> = {
     message.dataSince = (object.dataSince !== undefined && object.dataSince !== null)
       ? Timestamp.fromPartial(object.dataSince)
       : undefined;
+    message.replicas = object.replicas?.map((e) => Replica.fromPartial(e)) || [];
+    message.counts = (globalThis.Object.entries(object.counts ?? {}) as [string, number][]).reduce(
+      (acc: { [key: string]: number }, [key, value]: [string, number]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.Number(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseListSessionsResponse_CountsEntry(): ListSessionsResponse_CountsEntry {
+  return { key: "", value: 0 };
+}
+
+export const ListSessionsResponse_CountsEntry: MessageFns<ListSessionsResponse_CountsEntry> = {
+  encode(message: ListSessionsResponse_CountsEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== 0) {
+      writer.uint32(16).int32(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListSessionsResponse_CountsEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListSessionsResponse_CountsEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.value = reader.int32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ListSessionsResponse_CountsEntry>, I>>(
+    base?: I,
+  ): ListSessionsResponse_CountsEntry {
+    return ListSessionsResponse_CountsEntry.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ListSessionsResponse_CountsEntry>, I>>(
+    object: I,
+  ): ListSessionsResponse_CountsEntry {
+    const message = createBaseListSessionsResponse_CountsEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? 0;
+    return message;
+  },
+};
+
+function createBaseReplica(): Replica {
+  return { name: "", address: "", version: "", sessions: 0, eventsPerSecond: 0, health: "" };
+}
+
+export const Replica: MessageFns<Replica> = {
+  encode(message: Replica, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.address !== "") {
+      writer.uint32(18).string(message.address);
+    }
+    if (message.version !== "") {
+      writer.uint32(26).string(message.version);
+    }
+    if (message.sessions !== 0) {
+      writer.uint32(32).int32(message.sessions);
+    }
+    if (message.eventsPerSecond !== 0) {
+      writer.uint32(40).int32(message.eventsPerSecond);
+    }
+    if (message.health !== "") {
+      writer.uint32(50).string(message.health);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Replica {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReplica();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.address = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.version = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.sessions = reader.int32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.eventsPerSecond = reader.int32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.health = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Replica>, I>>(base?: I): Replica {
+    return Replica.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Replica>, I>>(object: I): Replica {
+    const message = createBaseReplica();
+    message.name = object.name ?? "";
+    message.address = object.address ?? "";
+    message.version = object.version ?? "";
+    message.sessions = object.sessions ?? 0;
+    message.eventsPerSecond = object.eventsPerSecond ?? 0;
+    message.health = object.health ?? "";
     return message;
   },
 };
