@@ -18,6 +18,9 @@ use crate::domain::sanitize;
 /// Runners report at the end of their output.
 const TAIL_BYTES_MAX: usize = 2_048;
 
+/// The end of a line in a JSON string.
+const ESCAPED_LINE_END: &str = "\\n";
+
 /// What begins a line of a compiler, a build tool or a runtime that reports a failure.
 #[rustfmt::skip]
 const LINE_STARTS: &[&str] = &[
@@ -52,6 +55,14 @@ static SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 /// Whether the output of a run says that the run failed.
 pub fn reports_failed_run(output: &str) -> bool {
     let tail = sanitize::suffix(output, TAIL_BYTES_MAX);
+    // Some tools return their output as a text in JSON, whose lines are escaped.
+    if output.trim_start().starts_with('{') && tail.contains(ESCAPED_LINE_END) {
+        return reports_failure(&tail.replace(ESCAPED_LINE_END, "\n"));
+    }
+    reports_failure(tail)
+}
+
+fn reports_failure(tail: &str) -> bool {
     let Some(searcher) = SEARCHER.as_ref() else {
         return false;
     };
@@ -393,6 +404,7 @@ mod tests {
             "thread 'main' panicked at src/lib.rs:88:9:",
             "fatal: not a git repository",
             "Test case did not pass. Please try again.",
+            "{\"output\": \"Output: 1 of 9 tests failed: totals\\nExit Code: 1\\n\"}",
             "Your changes have NOT been applied. Please fix your edit command.",
             "FAILURES!\nTests: 41, Assertions: 88, Failures: 2.",
             "Failed!  - Failed:     2, Passed:    40, Skipped:     0",
